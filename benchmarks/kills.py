@@ -291,10 +291,12 @@ def main() -> int:
         print("\n  ".join((told, *row["problems"])), flush=True)
         return row
 
+    rows: list[dict[str, Any]] = []
     with ThreadPoolExecutor(args.jobs) as pool:
-        rows = list(pool.map(row_of, ((command, kind) for command in args.commands for kind in args.kinds)))
-    if args.out is not None:
-        write_result(args.out, {"rows": rows}, gpu=False)
+        for row in pool.map(row_of, ((command, kind) for command in args.commands for kind in args.kinds)):
+            rows.append(row)
+            if args.out is not None:  # after every row: what is there is kept if the time runs out
+                write_result(args.out, {"rows": rows}, gpu=False)
     return 1 if any(row["problems"] for row in rows) else 0
 
 

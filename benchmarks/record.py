@@ -1,7 +1,11 @@
-"""Results as small JSON files that say what made them."""
+"""Results as small JSON files that say what made them.
+
+python benchmarks/record.py     # before the files are copied to a machine without git: writes .commit beside them
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -11,6 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+CODE = ("src", "benchmarks", "tests", "papers")
+"""Folders whose Python files decide what a result is."""
 
 
 def write_result(
@@ -54,12 +62,40 @@ def command(words: list[str]) -> str:
     return " ".join(kept)
 
 
-def current_commit() -> str:
+def current_commit(root: Path = ROOT) -> str:
+    """The commit of these files; with "+ changes" if they differ from it.
+
+    In a copy without git: what .commit says, written by this file where git was.
+    """
     try:
-        made = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+        made = _git(root, "rev-parse", "HEAD").strip()
+        changed = _git(root, "status", "--porcelain", "--", *(f"{folder}/*.py" for folder in CODE))
     except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return made.stdout.strip()
+        try:
+            noted = json.loads((root / ".commit").read_text())
+        except OSError:
+            return "unknown"
+        made, changed = noted["commit"], noted["files"] != _digest(root)
+    return f"{made} + changes" if changed else made
+
+
+def note_commit(root: Path = ROOT) -> Path:
+    """Write .commit: the commit of these files, and a digest by which a copy can tell that it is the same."""
+    place = root / ".commit"
+    place.write_text(json.dumps({"commit": current_commit(root), "files": _digest(root)}) + "\n")
+    return place
+
+
+def _git(root: Path, *words: str) -> str:
+    return subprocess.run(["git", *words], capture_output=True, text=True, check=True, cwd=root).stdout
+
+
+def _digest(root: Path) -> str:
+    found = hashlib.sha256()
+    for path in sorted(path for folder in CODE for path in (root / folder).rglob("*.py")):
+        content = path.read_bytes()
+        found.update(f"{path.relative_to(root).as_posix()} {len(content)} ".encode() + content)
+    return found.hexdigest()
 
 
 def hardware(*, gpu: bool = True) -> str:
@@ -68,3 +104,7 @@ def hardware(*, gpu: bool = True) -> str:
     if not gpu:
         return f"{platform.machine()}, {os.cpu_count()} cores"
     return f"{platform.machine()}, {torch.get_num_threads()} threads"
+
+
+if __name__ == "__main__":
+    print(f"{note_commit()}: {current_commit()}")

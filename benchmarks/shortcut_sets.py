@@ -25,7 +25,7 @@ Maker = Callable[[Path], Dataset]
 @cache
 def _arrays(path: Path) -> tuple[Tensor, Tensor]:
     with np.load(path) as file:
-        images, labels = file["x_train"][:20_000], file["y_train"][:20_000]
+        images, labels = file["x_train"][:10_000], file["y_train"][:10_000]
     images = images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)
     return torch.from_numpy(np.ascontiguousarray(images)), torch.from_numpy(labels.astype(np.int64)).flatten()
 
@@ -69,7 +69,8 @@ def noise(n: int, classes: int, seed: int) -> Dataset:
 
 
 def hard(data: Dataset, how: str, share: float, seed: int) -> Dataset:
-    """A share of the images is blurred, noisy, half covered, or in one quarter covered or noisy, whatever the class."""
+    """A share of the images is blurred, noisy, half covered, or in one quarter covered or noisy, whatever the class: in
+    any quarter, or always the lower right one."""
     split, generator = data.train, torch.Generator().manual_seed(seed)
     images = split.images.float()  # type: ignore[attr-defined]
     if how == "blurred":
@@ -82,9 +83,11 @@ def hard(data: Dataset, how: str, share: float, seed: int) -> Dataset:
     else:
         changed = images.clone()
         for image in changed:
-            row, column = torch.randint(0, 2, (2,), generator=generator).tolist()
+            row, column = (
+                torch.randint(0, 2, (2,), generator=generator).tolist() if "lower right" not in how else (1, 1)
+            )
             quarter = image.tensor_split(2, 1)[row].tensor_split(2, 2)[column]
-            quarter.copy_(255 * torch.rand(quarter.shape, generator=generator) * (how == "quarter noisy"))
+            quarter.copy_(255 * torch.rand(quarter.shape, generator=generator) * how.endswith("noisy"))
     chosen = torch.rand(len(split), generator=generator) < share
     made = torch.where(chosen[:, None, None, None], changed, images).round().clamp(0, 255).to(torch.uint8)
     return _with(data, made, split.labels)
@@ -120,28 +123,48 @@ CALIBRATION: dict[str, Maker] = {
     "Fashion-MNIST, 15 % a quarter noisy": lambda root: hard(
         photos(root, "fashion_mnist", ALL, 1200, 5), "quarter noisy", 0.15, 1
     ),
+    "digits, 15 % lower right covered": lambda root: hard(digits(root, 21), "lower right covered", 0.15, 4),
+    "MNIST, 15 % lower right noisy": lambda root: hard(
+        photos(root, "mnist", ALL, 1200, 82), "lower right noisy", 0.15, 4
+    ),
+    "CIFAR-10 2345, 15 % lower right covered": lambda root: hard(
+        photos(root, "cifar10", "2345", 1200, 83), "lower right covered", 0.15, 4
+    ),
     "noise": lambda root: noise(800, 5, 0),
 }
 """No shortcut: what the level of the test was set with."""
-NULL: dict[str, Maker] = {
-    "digits": lambda root: digits(root, 9),
-    "digits, 5 % wrong labels": lambda root: relabelled(digits(root, 10), 0.05, 3),
-    "digits, 15 % noisy": lambda root: hard(digits(root, 11), "noisy", 0.15, 3),
-    "noise": lambda root: noise(1200, 10, 3),
-    "Fashion-MNIST, random labels": lambda root: random_labels(photos(root, "fashion_mnist", ALL, 1200, 71), 3),
-    "Fashion-MNIST, 2,000": lambda root: photos(root, "fashion_mnist", ALL, 2000, 72),
-    "Fashion-MNIST, 10 % next class": lambda root: relabelled(
-        photos(root, "fashion_mnist", "13578", 1200, 73), 0.1, 3, next_class=True
-    ),
-    "MNIST, 10 % blurred": lambda root: hard(photos(root, "mnist", ALL, 1500, 74), "blurred", 0.1, 3),
-    "CIFAR-10, classes 0389": lambda root: photos(root, "cifar10", "0389", 2000, 75),
-    "CIFAR-10, classes 47": lambda root: photos(root, "cifar10", "47", 1200, 76),
-}
-"""No shortcut, and no part in the calibration."""
+
+
+def _null(d: int) -> dict[str, Maker]:
+    """One draw of the sets without a shortcut."""
+    return {
+        "digits": lambda root: digits(root, 109 + d),
+        "digits, 5 % wrong labels": lambda root: relabelled(digits(root, 110 + d), 0.05, 3 + d),
+        "digits, 15 % noisy": lambda root: hard(digits(root, 111 + d), "noisy", 0.15, 3 + d),
+        "digits, 15 % lower right noisy": lambda root: hard(digits(root, 112 + d), "lower right noisy", 0.15, 3 + d),
+        "noise": lambda root: noise(1200, 10, 13 + d),
+        "Fashion-MNIST, random labels": lambda root: random_labels(
+            photos(root, "fashion_mnist", ALL, 1200, 71 + d), 3 + d
+        ),
+        "Fashion-MNIST, 2,000": lambda root: photos(root, "fashion_mnist", ALL, 2000, 72 + d),
+        "Fashion-MNIST, 10 % next class": lambda root: relabelled(
+            photos(root, "fashion_mnist", "13578", 1200, 73 + d), 0.1, 3 + d, next_class=True
+        ),
+        "Fashion-MNIST, 15 % lower right covered": lambda root: hard(
+            photos(root, "fashion_mnist", ALL, 1200, 74 + d), "lower right covered", 0.15, 3 + d
+        ),
+        "MNIST, 10 % blurred": lambda root: hard(photos(root, "mnist", ALL, 1500, 74 + d), "blurred", 0.1, 3 + d),
+        "CIFAR-10, classes 0389": lambda root: photos(root, "cifar10", "0389", 2000, 75 + d),
+        "CIFAR-10, classes 47": lambda root: photos(root, "cifar10", "47", 1200, 76 + d),
+    }
+
+
+NULL: dict[str, Maker] = {f"{name}, {d + 1}": make for d in (0, 1) for name, make in _null(d).items()}
+"""No shortcut, and no part in the calibration: two draws of each."""
 
 
 def _planted(variant: Callable[..., Dataset], base: Maker, conflict: float, root: Path, **more: float) -> Dataset:
-    return variant(base(root), conflict=conflict, seed=1, **more)
+    return variant(base(root), conflict=conflict, seed=11, **more)
 
 
 def _fashion(root: Path) -> Dataset:
@@ -153,11 +176,15 @@ def _large_fashion(root: Path) -> Dataset:
 
 
 def _large_digits(root: Path) -> Dataset:
-    return load("digits", image_size=20, data_seed=1)
+    return load("digits", image_size=20, data_seed=101)
 
 
 def _digits(root: Path) -> Dataset:
-    return digits(root, 1)
+    return digits(root, 101)
+
+
+def _missed(root: Path) -> Dataset:
+    return watermark(load("digits", image_size=20, data_seed=1), conflict=0.05, seed=1)
 
 
 PLANTED: dict[str, Maker] = {
@@ -167,13 +194,14 @@ PLANTED: dict[str, Maker] = {
         ("digits, background stripes", background, _digits, (0.01, 0.05, 0.1), {}),
         ("Fashion-MNIST, colour", coloured, _fashion, (0.01, 0.05, 0.1), {}),
         ("Fashion-MNIST of 6,000, colour", coloured, _large_fashion, (0.01,), {}),
-        ("digits, corner mark", watermark, _large_digits, (0.05,), {}),
+        ("digits, corner mark", watermark, _large_digits, (0.01, 0.05, 0.1), {}),
+        ("Fashion-MNIST, corner mark", watermark, _fashion, (0.01, 0.05, 0.1), {}),
         ("digits, tint of 0.3", coloured, _digits, (0.05,), {"tint": 0.3}),
         ("digits, tint of 0.15", coloured, _digits, (0.05,), {"tint": 0.15}),
     )
     for conflict in conflicts
-}
-"""A shortcut in all samples but this share; the last three are faint."""
+} | {"digits, corner mark, 5 %, missed before": _missed}
+"""A shortcut in all samples but this share; a draw of the corner mark that an earlier form of the test missed."""
 
 
 def _few(variant: Callable[..., Dataset], base: Maker, count: int, seed: int, root: Path, **more: float) -> Dataset:

@@ -48,6 +48,8 @@ def tested(data: Dataset, **settings: Any) -> dict[str, Any]:
         "clear": test.clear,
         "conflicting": test.conflicting,
         "mistakes": test.mistakes,
+        "hinging": test.hinging,
+        "aspect": test.aspect,
         "share": None,  # none is estimated
         "samples": len(data.train),
         "seconds": time.perf_counter() - started,
@@ -164,8 +166,8 @@ def main() -> None:
         row = figures[name] = {"truth": truth} | tested(data, **settings)
         print(
             f"{name:40} {truth:11}  {'ALARM' if row['alarm'] else '-':5}  p {row['p']:<8.2g} {row['conflicting']:3} of "
-            f"{row['mistakes']:4} mistakes, {row['clear']:2} clear   {row['seconds']:.0f} s, "
-            f"{row['processor_seconds']:.0f} s of the processor",
+            f"{row['mistakes']:4} mistakes, {row['clear']:2} clear, {row['hinging']:3} hinge on {row['aspect']}   "
+            f"{row['seconds']:.0f} s, {row['processor_seconds']:.0f} s of the processor",
             flush=True,
         )
         if args.ranking:

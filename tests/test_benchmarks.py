@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,3 +39,27 @@ def test_every_option_that_is_read_is_declared(path: Path) -> None:
     if path.parent.parent.name == "papers":  # which share a parser
         declared |= options(ast.parse(SHARED.read_text(encoding="utf-8")))[0]
     assert read <= declared
+
+
+@pytest.mark.parametrize("touched", [False, True])
+def test_a_copy_without_git_knows_its_commit_and_whether_it_was_changed(tmp_path: Path, touched: bool) -> None:
+    """.commit travels with the files; a file that changed on the way is told."""
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    from record import current_commit, note_commit
+
+    here, there = tmp_path / "here", tmp_path / "there"
+    (here / "src").mkdir(parents=True)
+    (here / "src/code.py").write_text("a = 1\n")
+    words = ("-c", "user.name=me", "-c", "user.email=me@here")
+    for line in (("init", "-q"), ("add", "."), ("commit", "-qm", "One")):
+        subprocess.run(["git", *words, *line], cwd=here, check=True)
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, check=True, capture_output=True, text=True).stdout
+    note_commit(here)
+    shutil.copytree(here, there, ignore=shutil.ignore_patterns(".git"))
+    assert current_commit(there) == current_commit(here) == head.strip()
+    if touched:
+        for place in (here, there):
+            (place / "src/code.py").write_text("a = 2\n")
+        assert current_commit(there) == current_commit(here) == f"{head.strip()} + changes"
+    (there / ".commit").unlink()
+    assert current_commit(there) == "unknown"

@@ -146,6 +146,20 @@ def test_printed_settings_are_settings(tmp_path: Path, capsys: pytest.CaptureFix
     assert yaml.safe_load(text)["optimizer"] == "adam"
 
 
+def test_weights_from_a_file_win_over_a_recipe_that_asks_for_published_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.yaml").write_text("weights: own.pth\n")
+    for words, shown in {
+        ("--recipe", "finetune/default", "--weights", "own.pth"): "pretrained: false\nweights: own.pth\n",
+        ("--config", str(tmp_path / "mine.yaml"), "--pretrained"): "pretrained: true\nweights: null\n",
+    }.items():
+        assert main(["train", *words, "--print-config"]) == 0, capsys.readouterr().err
+        assert shown in capsys.readouterr().out
+    assert main(["train", "--pretrained", "--weights", "own.pth", "--print-config"]) == 2
+    assert "pretrained and weights (own.pth) exclude each other" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -367,3 +367,44 @@ def test_rows_that_are_left_out_are_counted(
     for words in (["parts.npz", "--split", part], ["whole.npz"]):
         assert "rows" not in answer(*words)[1]
     assert answer("whole.npz")[0] == 8
+
+
+@pytest.mark.slow
+def test_columns_of_any_name(detector: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A table with names of its own gives every command the same as one with ours."""
+    pictures(tmp_path, count=20)
+    names = [f"{i}.png" for i in range(20)]
+    (tmp_path / "ours.csv").write_text("path\n" + "\n".join(names) + "\n")
+    (tmp_path / "odd.csv").write_text("site,Bild\n" + "".join(f"a,{name}\n" for name in names))
+    odd, chosen = str(tmp_path / "odd.csv"), ["--columns", "image=Bild"]
+    for command in ("score", "predict"):
+        tables = {}
+        for data, more in ((str(tmp_path / "ours.csv"), []), (odd, chosen)):
+            out = tmp_path / f"{command}.csv"
+            assert main([*commands(detector, run, out)[command], "--data", data, *more, "--workers", "0"]) == 0
+            tables[data] = out.read_text()
+        assert len({*tables.values()}) == 1
+    noise = tmp_path / "noise"
+    noise.mkdir()
+    Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8)).save(noise / "0.png")
+    words = ["detect", "evaluate", str(detector), "--normal", odd, "--anomalous", str(noise), *chosen]
+    assert main([*words, "--workers", "0"]) == 0, "columns are of the table; the folder has none"
+    made = ["detect", "fit", "--data", odd, "--out", str(tmp_path / "d"), *TINY, *chosen, "--held-out", "0.5"]
+    assert main([*made, "--false-alarm-rate", "0.3"]) == 0
+    capsys.readouterr()
+    refused([*commands(detector, run, tmp_path / "x.csv")["score"], "--data", odd], "has no column 'path'", capsys)
+    words = [*commands(detector, run, tmp_path / "x.csv")["predict"], "--data", str(noise), *chosen]
+    refused(words, f"columns cannot be used for {noise}", capsys)
+    words = ["detect", "evaluate", str(detector), "--normal", str(noise), "--anomalous", str(noise), *chosen]
+    refused(words, f"columns cannot be used for {noise}", capsys)
+    assert not (tmp_path / "x.csv").exists()
+
+
+def test_a_run_remembers_the_columns_of_its_own_table(tmp_path: Path) -> None:
+    pictures(tmp_path, count=20)
+    rows = "".join(f"{i}.png,{'ab'[i % 2]}\n" for i in range(20))
+    (tmp_path / "odd.csv").write_text(f"Bild,Art\n{rows}")
+    data, out = str(tmp_path / "odd.csv"), str(tmp_path / "run")
+    words = ["train", "--data", data, "--columns", "image=Bild,label=Art", "--epochs", "1", "--out", out, "--quiet"]
+    assert main([*words, "--device", "cpu", "--workers", "0"]) == 0
+    assert main(["predict", out, "--data", data, "--out", str(tmp_path / "p.csv"), "--workers", "0"]) == 0

@@ -220,6 +220,7 @@ def test_a_captured_attack_fills_a_short_batch_up(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Tensor, "device", property(lambda self: meta))
     inputs = torch.zeros(3, 1, 2, 2), torch.zeros(3).long()
     replay = attack._replay = devices.CapturedCall(FakeGraph(), inputs, expected)  # type: ignore[arg-type]
+    attack._classes = 2
     assert torch.equal(attack(x, y), expected)
     assert torch.equal(replay.inputs[0], x)
     assert torch.equal(attack(x[1:2], y[1:2]), expected[:1])
@@ -227,6 +228,33 @@ def test_a_captured_attack_fills_a_short_batch_up(monkeypatch: pytest.MonkeyPatc
     assert replay.inputs[1].tolist() == [1, 1, 1]
     with pytest.raises(HoldfastError, match="captured for"):
         attack(torch.rand(4, 1, 2, 2), torch.zeros(4).long())
+
+
+@pytest.mark.parametrize(
+    ("pixel", "label", "message"),
+    [
+        (torch.nan, 1, "image 1 has NaN or infinite pixels"),
+        (torch.inf, 1, "image 1 has NaN or infinite pixels"),
+        (0.5, 2, "label 2 of image 1 is not a class of the model, which are 0 to 1"),
+        (0.5, -1, "label -1 of image 1 is not a class"),
+    ],
+)
+def test_a_recorded_attack_refuses_bad_images_and_labels_of_every_batch(
+    monkeypatch: pytest.MonkeyPatch, pixel: float, label: int, message: str
+) -> None:
+    """The graph never reads a label out of range, which would end the CUDA context; a good batch works afterwards."""
+    attack = CapturedAttack(lambda x: x.flatten(1)[:, :2], attack=pgd, radius=0.1)
+    x, y = torch.rand(3, 1, 2, 2), torch.tensor([0, 1, 0])
+    bad, wrong = x.clone(), y.clone()
+    bad[1, 0, 1, 1], wrong[1] = pixel, label
+    device = torch.device("cuda", 0)
+    monkeypatch.setattr(Tensor, "device", property(lambda self: device))
+    replay = devices.CapturedCall(FakeGraph(), (torch.zeros(3, 1, 2, 2), torch.zeros(3).long()), x + 0.1)
+    attack._replay, attack._classes = replay, 2  # type: ignore[assignment]
+    with pytest.raises(HoldfastError, match=message):
+        attack(bad, wrong)
+    assert set(replay.inputs[1].tolist()) <= {0, 1}
+    assert torch.equal(attack(x, y), x + 0.1)
 
 
 def test_a_cpu_needs_no_stream_of_its_own() -> None:

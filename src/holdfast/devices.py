@@ -158,6 +158,23 @@ def branch(tensors: Sequence[Tensor]) -> Iterator[Callable[[], None]]:
         yield lambda: torch.cuda.current_stream().wait_stream(aside)
 
 
+def fetch(values: Tensor) -> Callable[[], Tensor]:
+    """Begin to copy values to the host. The call gives them: it waits for them, but not for what was queued since, so
+    that the device has work meanwhile."""
+    if not values.is_cuda:
+        return lambda: values
+    host = torch.empty_like(values, device="cpu", pin_memory=True)
+    host.copy_(values, non_blocking=True)
+    copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    copied.record()
+
+    def wait() -> Tensor:
+        copied.synchronize()
+        return host
+
+    return wait
+
+
 @dataclass(frozen=True, eq=False)
 class CapturedCall(Generic[A]):
     """A call as a CUDA graph. inputs: the tensors it reads. result: what it gave; replays write it again."""

@@ -8,11 +8,28 @@ from torch import Tensor
 
 from holdfast.data import ArraySplit, load
 from holdfast.detect import FittedDetector, MinimiseSettings, fit
+from holdfast.train.progress import Progress
 
 QUICK = {
     "vae_loop": MinimiseSettings(epochs=6, lr=3e-3, batch_size=50),
     "encoder_loop": MinimiseSettings(epochs=5, lr=3e-3, batch_size=50, schedule="cosine"),
 }
+
+
+class Recorder(Progress):
+    """What was shown: each stage with the steps that it took, which must be those that it announced."""
+
+    def __init__(self) -> None:
+        self.stages: list[tuple[str, int]] = []
+        self.left = 0
+
+    def begin(self, stage: str, epochs: int, steps: int, done: int) -> None:
+        assert self.left == 0, "the stage before has come to its end"
+        self.stages.append((stage, epochs * steps))
+        self.left = epochs * steps - done
+
+    def step(self) -> None:
+        self.left -= 1
 
 
 @pytest.fixture(scope="session")

@@ -27,6 +27,7 @@ from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections.describe import describe as describe_section
 from holdfast.reports.sections.ood import detect as detect_section
 from holdfast.train import fit
+from tests.detect.conftest import Recorder
 
 
 def write(folder: Path, images: Tensor, *, mode: str = "L") -> Path:
@@ -69,16 +70,14 @@ def rows(path: Path) -> list[dict[str, str]]:
 def test_a_score_a_flag_and_a_reason_per_image(detector: Path, pictures: Path, tmp_path: Path) -> None:
     found = {}
     for name in ("known", "new"):
-        seen: list[tuple[int, int]] = []
+        shown = Recorder()
         out = tmp_path / f"{name}.csv"
-        summary = score(
-            detector, pictures / name, out=out, device="cpu", batch_size=16, workers=0,
-            progress=lambda done, total, seen=seen: seen.append((done, total)),
-        )  # fmt: skip
+        summary = score(detector, pictures / name, out=out, device="cpu", batch_size=16, workers=0, progress=shown)
         own = rows(out)
-        assert list(own[0]) == ["image", "score", "flag", "reason"]
-        assert [Path(r["image"]).name for r in own] == [f"{i:04d}.png" for i in range(len(own))]
-        assert seen[-1] == (len(own), len(summary))
+        assert list(own[0]) == ["path", "score", "flag", "reason"]
+        assert [Path(r["path"]).name for r in own] == [f"{i:04d}.png" for i in range(len(own))]
+        assert shown.stages == [("score", -(-len(own) // 16))]
+        assert len(own) == len(summary)
         assert summary.flagged == sum(int(r["flag"]) for r in own)
         assert all(bool(r["reason"]) == (r["flag"] == "1") for r in own)
         assert [float(r["score"]) for r in own] == pytest.approx(summary.scores.tolist(), rel=1e-5)

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset
 
 from holdfast.data import ArraySplit
-from holdfast.detect import FittedDetector, auroc, train_vae
+from holdfast.detect import FittedDetector, auroc, extract, train_vae
 from holdfast.errors import HoldfastError
 from holdfast.models.vae import VAESettings
 
@@ -45,6 +46,20 @@ def test_streaming_gives_the_same_as_all_at_once(fitted: FittedDetector, fresh: 
     parts = torch.cat([part.scores for part in fitted.stream(fresh, batch_size=37)])
     torch.testing.assert_close(parts, whole, rtol=1e-4, atol=1e-4)
     assert torch.equal(fitted.score(fresh), whole)
+
+
+def test_takes_arrays_as_fitting_does(fitted: FittedDetector, fresh: ArraySplit) -> None:
+    """Arrays, with the axis of channels where it may be, data sets and loaders score as the tensor of their images."""
+    few = fresh.subset(torch.arange(60))
+    wanted = fitted.score(few.images)
+    array = few.images.numpy()
+    channels_last, grey, pairs = array.transpose(0, 2, 3, 1), array[:, 0], (array, few.labels.numpy())
+    loader = DataLoader(TensorDataset(few.images.float() / 255, few.labels), batch_size=7, shuffle=True)
+    for images in (array, channels_last, grey, array.astype(np.float32) / 255, pairs, loader):
+        torch.testing.assert_close(fitted.score(images), wanted, rtol=1e-5, atol=1e-5)
+    assert torch.equal(fitted.report(array).flags, fitted.report(few).flags)
+    with pytest.raises(HoldfastError, match="is for grey images, and these are colour"):
+        fitted.score(np.zeros((2, 16, 16, 3), np.uint8))
 
 
 def test_survives_the_disk_to_the_bit(fitted: FittedDetector, fresh: ArraySplit, tmp_path: Path) -> None:
@@ -139,6 +154,6 @@ class TestBadInput:
 
     def test_an_array_of_numpy_s(self, fitted: FittedDetector) -> None:
         images = np.zeros((60, 1, 16, 16), np.uint8)
-        for call in (fitted.score, lambda x: train_vae(x, VAESettings((1, 16, 16)))):
+        for call in (lambda x: extract(fitted.extractor, x), lambda x: train_vae(x, VAESettings((1, 16, 16)))):
             with pytest.raises(HoldfastError, match=r"must be a tensor or a split .*, got ndarray; torch.from_numpy"):
                 call(images)  # type: ignore[operator]

@@ -13,7 +13,7 @@ from holdfast.data import ArraySplit
 from holdfast.detect import MinimiseSettings, fit
 from holdfast.errors import HoldfastError
 from holdfast.models import build_model
-from tests.detect.conftest import QUICK
+from tests.detect.conftest import QUICK, Recorder
 
 
 def test_the_seed_decides_everything(normal: Tensor) -> None:
@@ -127,3 +127,12 @@ class TestBadInput:
         with pytest.raises(HoldfastError, match=message):
             fit(normal, **wrong, note=said.append)
         assert said == []
+
+
+def test_every_training_and_pass_is_shown(normal: Tensor) -> None:
+    shown = Recorder()
+    loops = {name: MinimiseSettings(epochs=2, batch_size=50) for name in ("vae_loop", "encoder_loop")}
+    fit(normal[:200], scores=("reconstruction", "knn"), false_alarm_rate=0.3, **loops, progress=shown)  # type: ignore[arg-type]
+    # 160 to learn from, in whole batches; then features of all 200, in batches of 256 of each part
+    assert shown.stages == [("vae", 6), ("rotation", 6), ("features", 3)]
+    assert shown.left == 0

@@ -69,10 +69,10 @@ def main() -> int:
             print(f"--- {kind} {number}\n{text}")
         print(found, flush=True)
         failed = failed or bool(found.failures)
-    if given.out is not None:
-        from benchmarks.record import write_result
+        if given.out is not None:  # after every kind: what is there is kept if the time runs out
+            from benchmarks.record import write_result
 
-        write_result(given.out, {"rows": rows}, gpu=False)
+            write_result(given.out, {"rows": rows}, gpu=False)
     return int(failed)
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from holdfast.attacks import CapturedAttack, QueuedPgd, bias_adversarial, fgsm, pgd
 from holdfast.attacks.objectives import check_answers, check_examples
-from holdfast.devices import capture
+from holdfast.devices import capture, fetch
 from holdfast.errors import HoldfastError
 from tests.attacks.small import make_images, make_net
 
@@ -42,6 +42,22 @@ def test_bad_images_and_labels_are_named_and_a_good_batch_is_captured_afterwards
     for seed in (2, 3):  # recorded, replayed
         images = make_images(seed, 8).cuda()
         torch.testing.assert_close(attack(images, y), pgd(model, images, y, radius=0.1, steps=3))
+        for bad, labels, says in broken(x, y):
+            with pytest.raises(HoldfastError, match=says):
+                attack(bad, labels)
+
+
+def test_values_are_fetched_before_what_is_queued_after_them() -> None:
+    """The host waits for the value alone: the long work behind it is not done when the value is here."""
+    x, done = torch.rand(4096, 4096, device="cuda"), torch.cuda.Event()
+    x @ x
+    torch.cuda.synchronize()
+    value = fetch(x[0, 0] > -1)
+    for _ in range(200):
+        x = x @ x
+    done.record()
+    assert bool(value())
+    assert not done.query()
 
 
 def test_a_queue_names_bad_images_of_a_later_set_too() -> None:

@@ -275,6 +275,24 @@ def test_build_model_starts_from_a_file_and_says_so(tmp_path: Path) -> None:
         assert built.model.mean.flatten().tolist() == pytest.approx([0.4] * 3)
 
 
+def test_a_librarys_weights_are_normalised_as_the_library_does_before_as_the_data_are(tmp_path: Path) -> None:
+    """As --pretrained and an audit of the same file do it; what a caller states and what the file holds still win."""
+    name, path = "timm:test_resnet", tmp_path / "w.pth"  # its mean and std are 0.5
+    source = timm.create_model("test_resnet", num_classes=5)
+    torch.save(source.state_dict(), path)
+    data: dict[str, Any] = {"num_classes": 5, "statistics": ([0.4] * 3, [0.2] * 3)}
+
+    def mean(**options: Any) -> list[float]:
+        return build_model(name, **data | options).model.mean.flatten().tolist()
+
+    assert mean(weights=path) == [0.5] * 3
+    assert mean() == pytest.approx([0.4] * 3)
+    assert mean(weights=path, mean=[0.3] * 3, std=[0.2] * 3) == pytest.approx([0.3] * 3)
+    assert mean(weights=path, in_channels=1, statistics=([0.4], [0.2])) == [0.5] * 3
+    torch.save(Normalised(source, [0.1] * 3, [0.2] * 3).state_dict(), path)
+    assert mean(weights=path) == pytest.approx([0.1] * 3)
+
+
 def test_colour_weights_take_grey_images(tmp_path: Path) -> None:
     source = shake(timm.create_model("resnet18", num_classes=5))
     save_file(source.state_dict(), tmp_path / "w.safetensors")

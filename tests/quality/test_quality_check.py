@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
+from torch.utils.data import DataLoader
+from torchvision.datasets import ImageFolder
+from torchvision.transforms import v2
 
 import holdfast
 from holdfast.cli import main
@@ -19,6 +23,7 @@ from holdfast.errors import HoldfastError
 from holdfast.quality import DataReport, check_data
 from holdfast.quality.label_errors import assign_folds
 from tests.data.pictures import noise, truncated_jpeg, write
+from tests.detect.conftest import Recorder
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -192,3 +197,119 @@ def test_positions_count_readable_images_only(tmp_path: Path) -> None:
     kept = load(tmp_path, skip_unreadable=True)
     for sample in group.samples:
         assert kept.splits[sample.split].describe(sample.position) == sample.source
+
+
+@pytest.fixture(scope="module")
+def pets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Grey pictures in colour files, some of other sizes; one twice in training, one leaked into test."""
+    place = tmp_path_factory.mktemp("pets")
+    pictures = [noise(12, 14 if i == 3 else 12, seed=i) for i in range(8)]
+    for i, picture in enumerate(pictures):
+        split = "test" if i > 5 else "train"
+        write(place / f"{split}/{'cat' if i % 2 else 'dog'}/{i}.png", picture)
+    write(place / "train/cat/9.png", pictures[0])
+    write(place / "test/dog/9.png", pictures[1])
+    return place
+
+
+def by_hand(read: Any) -> Callable[[Path], Any]:
+    return lambda place: {split: read(place / split) for split in ("train", "test")}
+
+
+def hugging_face(place: Path) -> Any:
+    datasets = pytest.importorskip("datasets")
+    paths = sorted(place.glob("*/*.png"))
+    features = datasets.Features(picture=datasets.Image(), kind=datasets.ClassLabel(names=["cat", "dog"]))
+    return datasets.Dataset.from_dict(
+        {"picture": list(map(str, paths)), "kind": [path.parent.name for path in paths]}, features=features
+    )
+
+
+FORMS: dict[str, Callable[[Path], Any]] = {
+    "ImageFolder": by_hand(ImageFolder),
+    "ImageFolder with a transform": by_hand(lambda place: ImageFolder(place, transform=v2.ToImage())),
+    "DataLoader": by_hand(lambda place: DataLoader(ImageFolder(place), batch_size=3, shuffle=True)),
+    "Hugging Face": by_hand(hugging_face),
+    "of two kinds": lambda place: {"train": ImageFolder(place / "train"), "test": hugging_face(place / "test")},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_objects_are_checked_as_the_folder_is(pets: Path, form: str, tmp_path: Path) -> None:
+    plain, report = check_data(pets), check_data(FORMS[form](pets), out=str(tmp_path / "out"))
+    assert plain.leaked == {"test": 1}
+    for name in ("splits", "sizes", "modes", "leaked", "sound"):
+        assert getattr(report, name) == getattr(plain, name), name
+    kinds = [
+        [(group.exact, group.leaks, [s.label for s in group.samples]) for group in own.duplicates]
+        for own in (report, plain)
+    ]
+    assert kinds[0] == kinds[1]
+    assert len(kinds[0]) == 2
+    assert (tmp_path / "out/data_check.html").read_text().count("data:image/png;base64,") >= 4
+
+
+def test_arrays_beside_files_are_compared_with_them(pets: Path) -> None:
+    whole = ImageFolder(pets / "test")
+    array = np.stack([np.array(image) for image, _ in whole])
+    report = check_data({"train": ImageFolder(pets / "train"), "test": (array, np.array(["cat", "dog", "dog"]))})
+    assert report.leaked == {"test": 1}
+    assert [group.exact for group in report.leaks] == [True]
+    assert report.sizes == check_data(pets).sizes
+    grey = {"train": (array[..., 0], whole.targets), "test": (array[..., 0], whole.targets)}
+    assert check_data(grey).leaked == {"test": 3}
+    beside = check_data(
+        {"train": ImageFolder(pets / "train"), "test": (array[..., 0], np.array(["cat", "dog", "dog"]))}
+    )
+    assert sum(beside.splits["test"].values()) == 3
+
+
+def test_an_item_that_cannot_be_read_is_one_row(pets: Path) -> None:
+    class Broken(ImageFolder):
+        def __getitem__(self, index: int) -> Any:
+            if index == 2:
+                raise OSError("the disk is gone")
+            return super().__getitem__(index)
+
+    report = check_data({"train": Broken(pets / "train", transform=v2.ToImage())})
+    (lost,) = report.unreadable
+    assert (lost.split, lost.position, lost.reason) == ("train", 2, "the disk is gone")
+    assert lost.path.endswith(ImageFolder(pets / "train").samples[2][0])
+    assert sum(report.sizes.values()) == 6
+    assert not report.sound
+
+
+def test_columns_and_groups_have_the_same_names_in_both_places(pets: Path, tmp_path: Path, capsys: Any) -> None:
+    paths = sorted((pets / "train").glob("*/*.png"))
+    lines = [f"{path},{path.parent.name},{'ab'[i % 2]}" for i, path in enumerate(paths)]
+    (tmp_path / "odd.csv").write_text("\n".join(["Bild,Art,Ort", *lines]))
+    report = check_data(tmp_path / "odd.csv", columns={"image": "Bild", "label": "Art"}, group="Ort")
+    assert report.groups["train"] == {"a": 4, "b": 3}
+    words = ["data", "check", str(tmp_path / "odd.csv"), "--columns", "image=Bild,label=Art", "--group", "Ort"]
+    assert main([*words, "--quiet"]) == 0
+    assert capsys.readouterr().out.strip() == report.to_text()
+    with pytest.raises(HoldfastError, match="columns cannot be used for"):
+        check_data(pets, columns="image=Bild")
+    with pytest.raises(HoldfastError, match="data must be a name, a path, .*got int"):
+        check_data(3)
+    with pytest.raises(TypeError, match="colums"):
+        check_data(pets, colums="image=Bild")
+
+
+def test_label_errors_of_objects_and_of_a_loaded_set(planted: tuple[Path, set[int]]) -> None:
+    quick: dict[str, Any] = {"label_errors": True, "folds": 2, "epochs": 1, "device": "cpu"}
+    with np.load(planted[0]) as file:
+        arrays = {name: file[name] for name in file}
+    found = [check_data(data, **quick) for data in (planted[0], arrays, load(planted[0]))]
+    assert found[0].label_errors == found[2].label_errors
+    first, second = ([s.sample.position for s in own.label_errors["train"].suspects] for own in found[:2])
+    assert first == second
+    assert len(found[1].leaks) == 2
+
+
+def test_reading_is_shown(pets: Path) -> None:
+    shown = Recorder()
+    check_data(pets, progress=shown)
+    check_data(by_hand(lambda place: ImageFolder(place, transform=v2.ToImage()))(pets), progress=shown)
+    assert shown.stages == [("images", 10), ("images", 10)]
+    assert shown.left == 0

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -171,3 +173,44 @@ def test_the_command_makes_a_run_that_other_commands_take(
     record = json.loads(Path("erm-dfr/repair.json").read_text())
     assert (record["by"], record["fitted_on"]) == ("dfr", "the validation split of coloured-digits")
     assert holdfast.repair is repair
+
+
+def test_predictions_of_a_repaired_run_say_where_it_abstains(run: Path, tmp_path: Path, capsys: Any) -> None:
+    data = shortcut_data()
+    assert data.test is not None
+    made = repair(run, data=data, by="none", coverage=0.6, out=tmp_path / "new", audit=False, **QUICK)
+    np.savez(tmp_path / "new.npz", x_train=data.test.read(torch.arange(400)).numpy())
+    images = str(tmp_path / "new.npz")
+    words = ["predict", str(tmp_path / "new"), "--data", images, "--out", str(tmp_path / "p.csv"), "--device", "cpu"]
+    assert main(words) == 0
+    with (tmp_path / "p.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0])[5:] == ["reason", "abstain"]
+    expected = [str(int(float(row["confidence"]) < made.threshold)) for row in rows]
+    assert [row["abstain"] for row in rows] == expected
+    share = expected.count("0") / len(expected)
+    assert 0.45 < share < 0.75, "about the share that was to be answered"
+    assert f"{expected.count('1')} below the confidence to answer" in capsys.readouterr().out
+    found = holdfast.predict(tmp_path / "new", images, device="cpu")
+    assert found.abstain is not None
+    assert found.columns()["abstain"] == found.abstain.tolist() == [word == "1" for word in expected]
+    assert f"abstains from {expected.count('1')}" in repr(found)
+    # a threshold of one's own, for any run; none without one
+    assert holdfast.predict(run, images, device="cpu").abstain is None
+    own = holdfast.predict(run, images, abstain_below=0.9, device="cpu")
+    assert own.abstain is not None
+    assert torch.equal(own.abstain, own.confidence < 0.9)
+    with pytest.raises(HoldfastError, match="abstain_below is a confidence in 0..1, got 90"):
+        holdfast.predict(run, images, abstain_below=90, device="cpu")
+
+
+def test_a_training_into_the_folder_of_a_repair_forgets_its_threshold(run: Path, tmp_path: Path) -> None:
+    from holdfast.train.folder import abstention_threshold
+
+    made = repair(run, data=shortcut_data(), by="none", out=tmp_path / "new", audit=False, **QUICK)
+    assert abstention_threshold(tmp_path / "new") == made.threshold
+    fit(shortcut_data(), epochs=1, device="cpu", out=tmp_path / "new", overwrite=True, progress=False)
+    assert abstention_threshold(tmp_path / "new") is None
+    (tmp_path / "new" / "repair.json").write_text("{")
+    with pytest.raises(HoldfastError, match="cannot read the threshold in .*repair the run again"):
+        abstention_threshold(tmp_path / "new")

@@ -65,10 +65,21 @@ def test_what_a_biased_model_says_of_others_is_the_same_without_the_debiased_one
     said = {}
     for epochs in (1, 2, 3):
         training = biased_training(48, epochs=epochs, batch_size=16, device="cpu")
-        said[epochs] = held_out_logits(training, data, held_out, device=torch.device("cpu"), progress=Progress())
+        both_views = held_out_logits(
+            training,
+            data,
+            held_out,
+            views=lambda x, mean: (x, mean.expand_as(x)),
+            device=torch.device("cpu"),
+            progress=Progress(),
+        )
+        said[epochs], of_the_mean = both_views
         both = train_biased_model(training, data, device=torch.device("cpu"), progress=Progress())
         with torch.no_grad():
-            said[-epochs] = both.biased(held_out.read(torch.arange(40)).float() / 255)
+            images = held_out.read(torch.arange(40)).float() / 255
+            said[-epochs] = both.biased(images)
+            if epochs < 3:  # the other view, of the mean image
+                torch.testing.assert_close(of_the_mean, both.biased(images.mean(0, keepdim=True)).expand(40, -1))
     torch.testing.assert_close(said[1], said[-1])
     torch.testing.assert_close(said[2], said[-2])
     torch.testing.assert_close(said[3], (said[-2] + said[-3]) / 2)

@@ -344,3 +344,11 @@ def test_the_command_prints_what_the_function_finds_and_writes_nothing(
 def test_losses_that_only_rise_give_no_suggestion() -> None:
     with pytest.raises(HoldfastError, match="no learning rate can be suggested: the loss only rises"):
         curve_of([10.0**k for k in range(-5, 7)], [float(k) for k in range(12)])
+
+
+def test_training_from_a_librarys_file_normalises_as_the_library_does(tmp_path: Path) -> None:
+    torch.save(timm.create_model("test_resnet").state_dict(), tmp_path / "w.pth")
+    made = {"model": "timm:test_resnet", "epochs": 1, "eval_every": 0, "device": "cpu", "progress": False}
+    data = make_data(32, channels=3)
+    assert fit(data, weights=str(tmp_path / "w.pth"), **made).model.mean.flatten().tolist() == [0.5] * 3
+    assert fit(data, **made).model.mean.flatten().tolist() != [0.5] * 3

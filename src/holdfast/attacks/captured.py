@@ -14,9 +14,9 @@ from torch import Tensor
 
 from holdfast.attacks.arguments import BallSettings, Classifier, LossName, Mode
 from holdfast.attacks.norms import Ball, check_names, make_ball, per_image
-from holdfast.attacks.objectives import Best, Goal, GoalGradient, borrowed, check_examples
+from holdfast.attacks.objectives import Best, Goal, GoalGradient, borrowed, check_examples, check_labels, scores
 from holdfast.attacks.pgd import default_step, pgd
-from holdfast.devices import CapturedCall, autocast, capture
+from holdfast.devices import CapturedCall, autocast, capture, fetch
 from holdfast.errors import require
 from holdfast.module_state import frozen_parameters
 
@@ -60,10 +60,12 @@ class CapturedAttack:
         self.layout = torch.channels_last if channels_last else torch.contiguous_format
         self._called: Any = torch.compile(model, mode=compile_mode, dynamic=False) if compile else model
         self._replay: CapturedCall[Tensor] | None = None
+        self._classes = 0
 
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
-        """Attacked images, like x."""
-        if x.device.type != "cuda":
+        """Attacked images, like x. Images with NaN and labels out of range are refused in every batch; the device goes
+        on to the attack meanwhile, so the check costs it no pause."""
+        if x.device.type != "cuda" or len(x) == 0:
             return self._run(x.contiguous(memory_format=self.layout), y)
         replay = self._replay or self._capture(x, y)
         own_x, own_y = replay.inputs
@@ -72,10 +74,17 @@ class CapturedAttack:
             f"this attack was captured for {own_x.dtype} {tuple(own_x.shape)}, got {x.dtype} {tuple(x.shape)}; "
             "make another for it",
         )
-        for own, given in ((own_x, x), (own_y, y)):
+        require(y.shape == x.shape[:1], f"y must be classes (B,), one per image, got {tuple(y.shape)} for {len(x)}")
+        usable = y.clamp(0, self._classes - 1)  # a label out of range would end the CUDA context
+        refused = fetch(~torch.isfinite(x).all() | (usable != y).any())
+        for own, given in ((own_x, x), (own_y, usable)):
             own[: len(given)].copy_(given)
             own[len(given) :].copy_(given[:1].expand_as(own[len(given) :]))
-        return replay()[: len(x)].clone()
+        result = replay()[: len(x)].clone()
+        if bool(refused()):
+            check_examples(x, y)
+            check_labels(y, self._classes)
+        return result
 
     def _run(self, x: Tensor, y: Tensor) -> Tensor:
         with autocast(self.autocast, x.device):
@@ -88,6 +97,8 @@ class CapturedAttack:
         # a compiled backward pass would compute the gradients of all parameters otherwise
         with frozen_parameters(self.model):
             own, generators = x.detach().clone(memory_format=self.layout), () if generator is None else (generator,)
+            with borrowed(self.model, self.settings.get("mode", "eval")), autocast(self.autocast, x.device):
+                self._classes = scores(self.model, own).shape[1]
             how: dict[str, Any] = {"device": x.device, "generators": generators, "rehearsals": REHEARSALS}
             self._replay = capture(self._run, own, y.clone(), **how)
         return self._replay

@@ -155,13 +155,20 @@ def check_answers(logits: Tensor, label: Tensor, *, nan: bool = False) -> None:
     """Refuse labels that are not classes of the model, and a model that gives NaN unless it may."""
     if len(label) == 0 or not _may_look(logits):
         return
-    outside = (label < 0) | (label >= logits.shape[1])
-    if bool(outside.any()):
-        at, last = int(outside.nonzero()[0]), logits.shape[1] - 1
-        raise HoldfastError(f"label {int(label[at])} of image {at} is not a class of the model, which are 0 to {last}")
+    check_labels(label, logits.shape[1])
     if not nan and bool(logits.isnan().any()):
         at = int(logits.isnan().any(1).nonzero()[0])
         raise HoldfastError(f"the model gives NaN for image {at}; check its weights and its preprocessing")
+
+
+def check_labels(label: Tensor, classes: int) -> None:
+    """Refuse labels that are not classes of the model."""
+    outside = (label < 0) | (label >= classes)
+    if bool(outside.any()):
+        at = int(outside.nonzero()[0])
+        raise HoldfastError(
+            f"label {int(label[at])} of image {at} is not a class of the model, which are 0 to {classes - 1}"
+        )
 
 
 def _may_look(values: Tensor) -> bool:

@@ -11,7 +11,7 @@ from tyro.conf import OmitArgPrefixes, Positional, arg
 from holdfast.cli.common import narrate, parse, require_data, say
 from holdfast.errors import HoldfastError, require_known
 from holdfast.parts import data_syntax
-from holdfast.settings.fields import LARGEST_SEED, Bounded, Confine, Quiet, Several, Unset, Within, flatten
+from holdfast.settings.fields import LARGEST_SEED, Bounded, Quiet, Several, Unset, Within, flatten
 from holdfast.settings.quality_settings import QualitySettings
 
 
@@ -21,15 +21,6 @@ class CheckOptions:
 
     data: Annotated[Positional[str], arg(metavar="DATA")]
     """The set to check."""
-    root: Unset[str] = None
-    """Folder of sets that have a name (default: $HOLDFAST_ROOT, or ./data)."""
-    names: Unset[str] = None
-    """Pattern of file names that hold the labels, such as "{age}_{gender}_{race}_"."""
-    label: Unset[str] = None
-    """Rule for the label on the parts of such names ("age>=40"), or an attribute of CelebA."""
-    group: Unset[str] = None
-    """The same for the group."""
-    confine: Confine = False
     quality: OmitArgPrefixes[QualitySettings] = field(default_factory=QualitySettings)
     quiet: Quiet = False
 

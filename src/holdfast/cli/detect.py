@@ -109,7 +109,7 @@ def detect_evaluate(words: list[str]) -> int:
 
 
 @dataclass(frozen=True)
-class PredictOptions:
+class PredictOptions(Bounded):
     """What to classify, with which run."""
 
     run: Annotated[Positional[str], arg(metavar="RUN")]
@@ -123,6 +123,9 @@ class PredictOptions:
     """Add one column per class with its probability."""
     detector: Unset[str] = None
     """A detector's folder (default: the one in the run, if any)."""
+    abstain_below: Annotated[Unset[float], Within(0, 1)] = None
+    """Confidence below which not to answer: adds a column 'abstain' (default: what 'holdfast repair' found for the run,
+    if anything)."""
     split: Unset[Split] = None
     """Which part of data that has parts (default: test); data without parts is taken whole."""
     reading: OmitArgPrefixes[ReadSettings] = field(default_factory=ReadSettings)
@@ -137,7 +140,8 @@ def predict_(words: list[str]) -> int:
     found = predict(values.pop("run"), values.pop("data"), **values, note=narrate)
     ood = found.ood
     flagged = "not checked for out-of-distribution inputs" if ood is None else f"{ood.flagged} flagged as ood"
-    say(f"{options.out}: {len(found)} images, {flagged}")
+    unsure = "" if found.abstain is None else f", {int(found.abstain.sum())} below the confidence to answer"
+    say(f"{options.out}: {len(found)} images, {flagged}{unsure}")
     if ood is None:
         command = f"holdfast detect fit --run {shlex.quote(options.run)} --data NORMAL"
         narrate(f"{options.run} has no detector; fit one: {command}")

@@ -116,6 +116,8 @@ def parse_train(words: list[str], *, called: str = "train") -> tuple[TrainSettin
         layers.append(read_config(Path(config), [kind for kind in ("data", "model") if peek(words, f"--{kind}")]))
     if data := peek(words, "--data"):
         layers.append({"data": data})
+    start = {"weights": weights} if (weights := peek(words, "--weights")) else {}
+    layers.append(start | ({"pretrained": True} if "--pretrained" in words else {}))
     base = build(TrainSettings, layered(*layers))
     chosen = {}
     for current in (base.method, base.ascent):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -16,16 +16,18 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from holdfast.data.duplicates import SIDE, find_duplicates, pixel_hash, small_copies, small_copy
-from holdfast.data.images import Array, Unreadable, decode, peek
-from holdfast.data.listing import ReaderOptions, images_in, refuse_outside
+from holdfast.data.images import Array, Unreadable, decode, peek, reason
+from holdfast.data.item_split import ItemSplit, head_of, to_pixels
+from holdfast.data.listing import ReaderOptions, images_in
 from holdfast.data.load_data import find_reader
 from holdfast.data.splits import Dataset, FileSplit, Split
 from holdfast.data.unreadable_files import LARGEST, for_each_file, without
 from holdfast.data.usable_data import find_problems
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, require
 from holdfast.files import at_home
 from holdfast.parts import named_data
 from holdfast.printable import printable
@@ -176,52 +178,52 @@ def count_duplicates(groups: Sequence[DuplicateSamples]) -> str:
 
 
 def scan_data(
-    name_or_path: str | Path,
-    *,
-    root: str | Path | None = None,
-    names: str | None = None,
-    label: str | None = None,
-    group: str | None = None,
-    confine: bool = False,
-    near: float,
+    source: Any, *, near: float, shown: Callable[[int, int], None] = lambda done, total: None, **reading: Any
 ) -> DataScan:
-    """Decode every image of a set and report on it. Arguments as for :func:`holdfast.check_data`.
+    """Decode every image of a set and report on it.
+
+    source, reading: what :func:`holdfast.data.load` takes, and root, names, label, group, columns and confine of it; or
+    a loaded set. near: as of :func:`~holdfast.data.duplicates.find_duplicates`. shown: called with the number of images
+    read and of all, after each.
 
     Raises for a name or path that does not exist; whatever else is wrong is in the report.
     """
-    home = None if root is None else at_home(root)
-    options = ReaderOptions(root=home, names=names, label=label, group=group, confine=confine)
-    read = find_reader(name_or_path, options)
+    source = Path(source) if isinstance(source, os.PathLike) else source
+    options = ReaderOptions.of(**reading)
     loose: list[str] = []
     seen = _Seen()
-    try:
-        if name_or_path not in named_data() and os.path.isdir(at_home(name_or_path)):
-            # they belong to no class, but are read where no class is needed
-            loose = images_in(at_home(name_or_path))
-        found = refuse_outside(read(options), name_or_path, options)
-    except HoldfastError as error:
-        lost = [own for own in seen.read_files(map(Path, loose)) if isinstance(own, Unreadable)]
-        return DataScan(printable(name_or_path), {}, {}, seen.sizes, seen.modes, tuple(lost), problems=(str(error),))
+    if isinstance(source, Dataset):
+        require(not options.rules, f"{', '.join(sorted(options.rules))} cannot be used for data that is loaded already")
+        found = source
+    else:
+        read = find_reader(source, options)
+        try:
+            if isinstance(source, str | Path) and source not in named_data() and os.path.isdir(at_home(source)):
+                # they belong to no class, but are read where no class is needed
+                loose = images_in(at_home(source))
+            found = read(options)
+        except HoldfastError as error:
+            if not isinstance(source, str | Path):
+                raise
+            lost = [own for own in seen.read_files(map(Path, loose)) if isinstance(own, Unreadable)]
+            return DataScan(printable(source), {}, {}, seen.sizes, seen.modes, tuple(lost), problems=(str(error),))
     kept: dict[str, Any] = {}
     small: list[Array] = []
     hashes: list[bytes] = []
     unreadable: list[Unreadable] = []
+    colour = any(isinstance(split, FileSplit | ItemSplit) for split in found.splits.values())
+    done, total = 0, sum(map(len, found.splits.values()))
     for name, split in found.splits.items():
-        if isinstance(split, FileSplit):
-            results = list(seen.read_files(split.paths))
-            kept[name], lost = without(split, [own if isinstance(own, Unreadable) else None for own in results], name)
-            unreadable += lost
-            good = [own for own in results if not isinstance(own, Unreadable)]
-            hashes += [own[0] for own in good]
-            small += [own[1][None] for own in good]
-        else:
-            kept[name] = split
-            for own_hashes, own_small in _of_arrays(split):
-                hashes += own_hashes
-                small.append(own_small)
-            channels, height, width = found.shape
-            seen.sizes[height, width] += len(split)
-            seen.modes["L" if channels == 1 else "RGB"] += len(split)
+        results: list[tuple[bytes, Array] | Unreadable] = []
+        for one in seen.read(split, colour=colour):
+            results.append(one)
+            done += 1
+            shown(done, total)
+        kept[name], lost = without(split, [own if isinstance(own, Unreadable) else None for own in results], name)
+        unreadable += lost
+        good = [own for own in results if not isinstance(own, Unreadable)]
+        hashes += [own[0] for own in good]
+        small += [own[1][None] for own in good]
     listed = (split.paths for split in found.splits.values() if isinstance(split, FileSplit))
     known = set(map(str, chain(*listed))) if loose else set()
     rest = seen.read_files(Path(path) for path in loose if path not in known)
@@ -250,19 +252,41 @@ class _Seen:
         self.sizes: Counter[tuple[int, int]] = Counter()
         self.modes: Counter[str] = Counter()
 
+    def read(self, split: Split, *, colour: bool) -> Iterator[tuple[bytes, Array] | Unreadable]:
+        """The hash of the pixels and a small copy of every image, or why it cannot be read. colour: grey arrays are
+        read as three channels, as files are, so that they can be compared with those of another split."""
+        if isinstance(split, FileSplit):
+            yield from self.read_files(split.paths)
+        elif isinstance(split, ItemSplit):
+            for i in range(len(split)):  # one at a time: the object is the user's, and may not bear threads
+                yield self._counted(_read_item(split, i))
+        else:
+            channels, height, width = split.shape
+            self.sizes[height, width] += len(split)
+            self.modes["L" if channels == 1 else "RGB"] += len(split)
+            for part in torch.split(torch.arange(len(split)), READ_AT_ONCE):
+                images = split.read(part)
+                images = images.expand(-1, 3, -1, -1) if colour else images
+                pixels = images.permute(0, 2, 3, 1).numpy()
+                yield from zip(map(pixel_hash, pixels), small_copies(images), strict=True)
+
     def read_files(self, paths: Iterable[Path]) -> Iterator[tuple[bytes, Array] | Unreadable]:
-        """The hash of the pixels and a small copy of every file, or why it cannot be read."""
-        for result in for_each_file(paths, _read):
-            if isinstance(result, Unreadable):
-                yield result
-                continue
-            size, mode, pixels, small = result
-            self.sizes[size] += 1
-            self.modes[mode] += 1
-            yield pixels, small
+        return map(self._counted, for_each_file(paths, _read))
+
+    def _counted(self, result: _OneImage | Unreadable) -> tuple[bytes, Array] | Unreadable:
+        if isinstance(result, Unreadable):
+            return result
+        size, mode, pixels, small = result
+        self.sizes[size] += 1
+        self.modes[mode] += 1
+        return pixels, small
 
 
-def _read(path: Path) -> tuple[tuple[int, int], str, bytes, Array]:
+_OneImage = tuple[tuple[int, int], str, bytes, Array]
+"""(height, width), Pillow's mode, the hash of the pixels, and a small copy."""
+
+
+def _read(path: Path) -> _OneImage:
     image = decode(path, channels=3, least=LARGEST)
     size, mode = peek(path)
     smaller = image.height * image.width < math.prod(size)  # a huge JPEG, not decoded at its full size
@@ -270,10 +294,15 @@ def _read(path: Path) -> tuple[tuple[int, int], str, bytes, Array]:
     return actual, mode, pixel_hash(np.asarray(image)), small_copy(image)
 
 
-def _of_arrays(split: Split) -> Iterator[tuple[list[bytes], Array]]:
-    for part in torch.split(torch.arange(len(split)), READ_AT_ONCE):
-        images = split.read(part)
-        yield [pixel_hash(image) for image in images.numpy()], small_copies(images)
+def _read_item(split: ItemSplit, position: int) -> _OneImage | Unreadable:
+    what = split.describe(position)
+    try:
+        item = split.image(position)
+        size, mode = head_of(item, what)
+        pixels = to_pixels(item, size=size, channels=3, what=what).permute(1, 2, 0).numpy()
+    except HoldfastError as error:
+        return Unreadable(what, reason(error.__cause__ if isinstance(error.__cause__, Exception) else error))
+    return size, mode, pixel_hash(pixels), small_copy(Image.fromarray(np.ascontiguousarray(pixels)))
 
 
 def _duplicates(data: Dataset, hashes: Sequence[bytes], small: Array, near: float) -> tuple[DuplicateSamples, ...]:

@@ -71,13 +71,7 @@ class ItemSplit(Split):
 
     def head(self, position: int) -> tuple[tuple[int, int], str]:
         """(height, width) and Pillow's mode of an image, from its header where it has one."""
-        item = _opened(self.image(position))
-        if isinstance(item, Path | BytesIO):
-            return peek(item)
-        if isinstance(item, Image.Image):
-            return (item.height, item.width), item.mode
-        _, channels, height, width = _one(item, self.describe(position)).shape
-        return (height, width), "L" if channels == 1 else "RGB"
+        return head_of(self.image(position), self.describe(position))
 
     def subset(self, index: Tensor) -> Self:
         parts = {name: getattr(self, name)[index] for name in ("positions", "labels", "groups")}
@@ -95,6 +89,17 @@ class ItemSplit(Split):
             return torch.arange(0)
         count = len(self) if len(self) * prod(self.shape) <= MOST_BYTES else min(len(self), SAMPLED_FILES)
         return torch.linspace(0, len(self) - 1, count).round().long()
+
+
+def head_of(item: Any, what: str) -> tuple[tuple[int, int], str]:
+    """(height, width) and Pillow's mode of what :func:`to_pixels` takes, from its header where it has one."""
+    item = _opened(item)
+    if isinstance(item, Path | BytesIO):
+        return peek(item)
+    if isinstance(item, Image.Image):
+        return (item.height, item.width), item.mode
+    _, channels, height, width = _one(item, what).shape
+    return (height, width), "L" if channels == 1 else "RGB"
 
 
 def to_pixels(item: Any, *, size: tuple[int, int], channels: int, what: str) -> Tensor:

@@ -17,6 +17,7 @@ from holdfast.errors import HoldfastError, require
 from holdfast.files import IMAGE_SUFFIXES, at_home
 from holdfast.parts import named_data
 from holdfast.printable import printable
+from holdfast.settings.fields import parse_columns
 from holdfast.settings.training import CONFLICT
 from holdfast.types import Note
 
@@ -48,6 +49,13 @@ class ReaderOptions:
     group: str | None = None
     confine: bool = False
     columns: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, *, root: str | Path | None = None, columns: str | Mapping[str, str] | None = None, **rest: Any
+    ) -> ReaderOptions:
+        """From arguments as users give them."""
+        return cls(None if root is None else at_home(root), columns=parse_columns(columns), **rest)
 
     def __post_init__(self) -> None:
         size, seed = self.image_size, self.seed

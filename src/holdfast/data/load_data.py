@@ -25,7 +25,6 @@ from holdfast.files import at_home, exists, reading
 from holdfast.parts import READERS, data_by_prefix, data_name, data_syntax, named_data
 from holdfast.printable import printable
 from holdfast.rng import derive
-from holdfast.settings.fields import parse_columns
 from holdfast.settings.training import CONFLICT, check_conflict
 from holdfast.types import Note
 
@@ -91,13 +90,12 @@ def load(
     source = Path(source) if isinstance(source, os.PathLike) else source
     require(isinstance(val, (int, float)) and 0 <= val < 1, f"val must be in [0, 1), got {val!r}")
     check_conflict(source, conflict)
-    home, share = None if root is None else at_home(root), CONFLICT if conflict is None else conflict
-    chosen = parse_columns(columns)
-    options = ReaderOptions(home, image_size, share, data_seed, names, label, group, confine, chosen)
+    share = CONFLICT if conflict is None else conflict
+    rules: dict[str, Any] = {"names": names, "label": label, "group": group, "columns": columns}
+    made: dict[str, Any] = {"image_size": image_size, "conflict": share, "seed": data_seed}
+    options = ReaderOptions.of(root=root, confine=confine, **rules, **made)
     with reading():
         data = find_reader(source, options)(options)
-        if isinstance(source, str | Path):
-            data = refuse_outside(data, source, options)
         if skip_unreadable:
             data = drop_unreadable(data)
         refuse(find_problems(data, least=least_classes, training=training), data.name)
@@ -106,21 +104,32 @@ def load(
 
 
 def find_reader(source: Any, options: ReaderOptions) -> Callable[[ReaderOptions], Dataset]:
-    """What reads an object, a named set, a file or a folder. A name wins over a folder of that name (write ./name)."""
+    """What reads an object, a named set, a file or a folder, and refuses files outside of it where that is wanted.
+
+    It lists what is there; nothing is resized, split or otherwise refused yet.
+    """
+    read = _reader_of(source, options)
+    if not isinstance(source, str | Path):
+        return read
+    return lambda options: refuse_outside(read(options), source, options)
+
+
+def _reader_of(source: Any, options: ReaderOptions) -> Callable[[ReaderOptions], Dataset]:
+    """A name wins over a folder of that name (write ./name)."""
     if not isinstance(source, str | Path):
         kind = f"a {type(source).__name__}"
-        _refuse_rules(kind, options.rules - {"columns", "group"})
+        refuse_rules(kind, options.rules - {"columns", "group"})
         require(not options.confine, f"confine is for data that is given by its path, and this is {kind}; leave it out")
         return partial(read_given, source)
     named = named_data()
     if (prefixed := data_by_prefix(source)) is not None:
         part, rest = prefixed
-        _refuse_rules(str(source), options.rules - {*part.takes})
+        refuse_rules(str(source), options.rules - {*part.takes})
         return partial(part.made, rest)
     if isinstance(source, str) and not exists(at_home(source)):
         source = data_name(source)
     if isinstance(source, str) and source in named:
-        _refuse_rules(source, options.rules - {*named[source].takes})
+        refuse_rules(source, options.rules - {*named[source].takes})
         return partial(named[source].made, source)
     path = at_home(source)
     require(source != "", f"no data was given; give {data_syntax()}")
@@ -130,8 +139,8 @@ def find_reader(source: Any, options: ReaderOptions) -> Callable[[ReaderOptions]
             if options.rules <= {*part.takes}:
                 return partial(part.made, path)
             # a reader that takes some of the rules knows better than a more general one that takes all
-            _refuse_rules(source, options.rules - {*part.takes} if options.rules & {*part.takes} else set())
-        _refuse_rules(source, options.rules if found else set())
+            refuse_rules(source, options.rules - {*part.takes} if options.rules & {*part.takes} else set())
+        refuse_rules(source, options.rules if found else set())
         raise HoldfastError(f"cannot tell what {printable(path)} holds; give {data_syntax()}")
     known = any(path.suffix.lower() in part.suffixes for part in READERS.values())
     if isinstance(source, Path) or known or os.sep in source:
@@ -139,7 +148,8 @@ def find_reader(source: Any, options: ReaderOptions) -> Callable[[ReaderOptions]
     raise HoldfastError(f"{unknown('data set', source, named)} (nor is there a file or folder of that name)")
 
 
-def _refuse_rules(source: str | Path, unused: set[str]) -> None:
+def refuse_rules(source: str | Path, unused: set[str]) -> None:
+    """Refuse settings of reading that what reads the source does not take."""
     use = "names, label and group are for folders of images, label and group for celeba, group and columns for tables"
     use += " and hf: data; leave them out"
     require(not unused, f"{', '.join(sorted(unused))} cannot be used for {printable(str(source))}; {use}")

@@ -19,7 +19,7 @@ from holdfast.data.given_data import is_given, read_given
 from holdfast.data.images import GREY_MODES, Unreadable, peek, resize
 from holdfast.data.item_split import ItemSplit
 from holdfast.data.listing import ReaderOptions, refuse_outside
-from holdfast.data.load_data import common_shape, load
+from holdfast.data.load_data import common_shape, load, refuse_rules
 from holdfast.data.splits import ArraySplit, Dataset, FileSplit, Split
 from holdfast.data.unreadable_files import separate, skipped_note
 from holdfast.data.usable_data import refuse
@@ -47,6 +47,7 @@ def open_images(
     data: ImageSource,
     *,
     root: str | Path | None = None,
+    columns: str | Mapping[str, str] | None = None,
     confine: bool = False,
     split: str | None = None,
     usual: str = "train",
@@ -63,6 +64,8 @@ def open_images(
     data check`` shows them; one that does not is taken whole, in its order. split: which part, ``usual`` by default;
     data without parts is split as training splits it. Of a set with anomalies, ``train`` is its unlabelled part and
     ``test`` all that is normal in its tests.
+    columns: which column is which, of a table, ``hf:`` data or an object that has columns; by default the run's own, of
+    ``terms``.
     shape: (C, H, W) that a detector or model takes; images are resized to it, and grey ones are repeated over three
     channels where colour is taken. Never the other way: what takes grey would judge a colour image by what is left of
     it without a word.
@@ -72,6 +75,8 @@ def open_images(
     skipped: called with each file that cannot be decoded, which is left out; without it such a file is an error.
     """
     require(not fitting or split != "test", "split 'test': nothing is fitted on a test split; choose another, or none")
+    if columns and not takes_columns(data):
+        refuse_rules(data if isinstance(data, (str, Path)) else f"a {type(data).__name__}", {"columns"})
     if not isinstance(data, (str, Path, Dataset)) and not is_given(data):
         words = "is for data that has parts, and a split in memory is taken whole; leave it out"
         require(split is None, f"split {split!r} {words}")
@@ -84,12 +89,13 @@ def open_images(
         return own[name], held.classes
     if shape is not None:
         image_size = shape[1] if shape[1] == shape[2] else None
-    options = ReaderOptions(None if root is None else at_home(root), image_size, confine=confine)
+    columns = columns or (terms or {}).get("columns")
+    options = ReaderOptions.of(root=root, columns=columns, image_size=image_size, confine=confine)
     found = data if isinstance(data, Dataset) else _declared(data, options)
     if not isinstance(data, Dataset) and (found is None or (split and not _says_split(found, split, terms, data))):
         how: dict[str, Any] = {"root": options.root, "image_size": image_size, "confine": confine}
         skip = skipped is not None or bool((terms or {}).get("skip_unreadable"))
-        found = load(data, **{**how, **WITHOUT_LABELS, **(terms or {}), "skip_unreadable": skip})
+        found = load(data, **{**how, **WITHOUT_LABELS, **(terms or {}), "columns": columns, "skip_unreadable": skip})
         split = split or usual
     assert found is not None
     parts = {name: own for name, own in found.splits.items() if len(own)}
@@ -158,13 +164,31 @@ def _says_split(found: Dataset, split: str, terms: Mapping[str, Any] | None, dat
     return split in parts and parts != ["train"]
 
 
+def takes_columns(data: ImageSource) -> bool:
+    """Whether data has columns that can be chosen: an object, ``hf:`` data or a table; or does not exist, which what
+    opens it will say."""
+    if not isinstance(data, (str, Path)):
+        return is_given(data)
+    if (prefixed := data_by_prefix(data)) is not None:
+        return "columns" in prefixed[0].takes
+    if isinstance(data, str) and data in named_data():
+        return "columns" in named_data()[data].takes
+    path = at_home(data)
+    return not exists(path) or any("columns" in part.takes for part in READERS.values() if part.reads(path))
+
+
 def has_parts(
-    data: ImageSource, *, root: str | Path | None = None, confine: bool = False, or_classes: bool = False
+    data: ImageSource,
+    *,
+    root: str | Path | None = None,
+    columns: str | Mapping[str, str] | None = None,
+    confine: bool = False,
+    or_classes: bool = False,
 ) -> bool:
     """Whether data says by itself which part is which. or_classes: or has classes, by which it can be split."""
     if not isinstance(data, (str, Path)) and not is_given(data):
         return isinstance(data, Dataset)
-    options = ReaderOptions(None if root is None else at_home(root), confine=confine)
+    options = ReaderOptions.of(root=root, columns=columns, confine=confine)
     found = None if isinstance(data, (str, Path)) and holds_anomalies(data) else _declared(data, options)
     if found is None or (or_classes and found.classes):
         return True

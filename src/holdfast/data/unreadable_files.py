@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 import torch
 
 from holdfast.data.images import Unreadable, decode, reason
-from holdfast.data.splits import Dataset, FileSplit
+from holdfast.data.splits import Dataset, FileSplit, Split
 from holdfast.data.tables import growing_table
 from holdfast.printable import printable
 from holdfast.types import Note
@@ -27,6 +27,7 @@ UNREADABLE_CSV: Final = "unreadable.csv"
 SKIPPED: Final = "unreadable-skipped"
 """Code of the note that says how many were left out."""
 R = TypeVar("R")
+S = TypeVar("S", bound=Split)
 
 
 def for_each_file(paths: Iterable[Path], task: Callable[[Path], R]) -> Iterator[R | Unreadable]:
@@ -50,8 +51,8 @@ def separate(split: FileSplit, name: str = "") -> tuple[FileSplit, list[Unreadab
     return without(split, [own if isinstance(own, Unreadable) else None for own in results], name)
 
 
-def without(split: FileSplit, bad: Sequence[Unreadable | None], name: str) -> tuple[FileSplit, list[Unreadable]]:
-    """The split without the files that are not None in ``bad``, and these, with their place in the split."""
+def without(split: S, bad: Sequence[Unreadable | None], name: str) -> tuple[S, list[Unreadable]]:
+    """The split without the images that are not None in ``bad``, and these, with their place in the split."""
     kept, lost = [], []
     for i, own in enumerate(bad):
         if own is None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # for checkers; at run time _HOMES says where a name is
     from holdfast.detect.features import *  # noqa: F403
     from holdfast.detect.fitted_detector import *  # noqa: F403
     from holdfast.detect.fitting import *  # noqa: F403
+    from holdfast.detect.predicting import *  # noqa: F403
     from holdfast.detect.scoring import *  # noqa: F403
     from holdfast.detect.threshold import *  # noqa: F403
     from holdfast.train.rotation import *  # noqa: F403
@@ -36,7 +37,8 @@ _HOMES = {
     "RotationExtractor VAEExtractor extract",
     "detect.fitted_detector": "FittedDetector Fused ScoreReport",
     "detect.fitting": "fit",
-    "detect.scoring": "Predictions evaluate predict score",
+    "detect.predicting": "Predictions predict",
+    "detect.scoring": "evaluate score",
     "detect.threshold": "Threshold",
     "train.rotation": "train_rotation",
     "train.unlabelled": "MinimiseSettings TrainedVAE train_vae",

@@ -20,6 +20,7 @@ from holdfast.losses import cross_entropy, gaussian_nll, kl_to_standard_normal
 from holdfast.models.heads import find_head, penultimate
 from holdfast.models.vae import VAE
 from holdfast.module_state import evaluating
+from holdfast.train.progress import Progress
 from holdfast.train.rotation import TURNS
 
 REGRET_STEPS = 20
@@ -220,8 +221,25 @@ def likelihood_regret(model: VAE, x: Tensor, *, steps: int = 20, lr: float = 0.1
     return best - first.elbo
 
 
-def extract(extractor: FeatureExtractor, images: Images, *, batch_size: int = 256, workers: int = 0) -> Features:
-    """Everything an extractor computes in images, on the CPU, with the labels of a split."""
-    batches = float_batches(images, extractor.device, batch_size=batch_size, workers=workers)
-    found = Features.cat([extractor.extract(x).to("cpu") for x in batches])
+def extract(
+    extractor: FeatureExtractor,
+    images: Images,
+    *,
+    batch_size: int = 256,
+    workers: int = 0,
+    progress: Progress | None = None,
+) -> Features:
+    """Everything an extractor computes of images, on the CPU, with the labels of a split. progress: steps per batch.
+
+    >>> from holdfast.models import build_model
+    >>> network = build_model("convnet", num_classes=3, in_channels=1, image_size=8).model
+    >>> found = extract(ClassifierExtractor(network), torch.rand(5, 1, 8, 8))
+    >>> found.logits.shape, found.features.ndim
+    (torch.Size([5, 3]), 2)
+    """
+    shown, parts = progress or Progress(), []
+    for x in float_batches(images, extractor.device, batch_size=batch_size, workers=workers):
+        parts.append(extractor.extract(x).to("cpu"))
+        shown.step()
+    found = Features.cat(parts)
     return found if isinstance(images, Tensor) else found.beside(Features(labels=images.labels))

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from holdfast import __version__
 from holdfast.data.images import Unreadable
 from holdfast.data.loaders import Images, check_images, float_batches
+from holdfast.data.unlabelled_images import ImageSource, open_unlabelled
 from holdfast.detect.detectors import FUSED, make_detector
 from holdfast.detect.detectors.detector import Detector
 from holdfast.detect.features import FeatureExtractor, Features, make_extractor
@@ -176,19 +177,21 @@ class FittedDetector:
     def extractor(self) -> FeatureExtractor:
         return make_extractor(self.vae, self.encoder, self.kind, reads=self.detector.reads)
 
-    def score(self, images: Images) -> Tensor:
-        """(N,) scores: z-scores of held-out normal data, so 0 is ordinary."""
+    def score(self, images: Images | ImageSource) -> Tensor:
+        """(N,) scores: z-scores of held-out normal data, so 0 is ordinary. images: a tensor (N, C, H, W), a split, or
+        whatever :func:`fit` takes, arrays among it, which is brought to the detector's size."""
         return self.report(images).scores
 
-    def report(self, images: Images, *, batch_size: int = 256, workers: int = 0) -> ScoreReport:
+    def report(self, images: Images | ImageSource, *, batch_size: int = 256, workers: int = 0) -> ScoreReport:
         parts = list(self.stream(images, batch_size=batch_size, workers=workers))
         require(bool(parts), "there is no image to score; give at least one")
         return ScoreReport.cat(parts)
 
-    def stream(self, images: Images, *, batch_size: int = 256, workers: int = 0) -> Iterator[ScoreReport]:
+    def stream(self, images: Images | ImageSource, *, batch_size: int = 256, workers: int = 0) -> Iterator[ScoreReport]:
         """Reports batch by batch: memory does not grow with the number of images."""
-        check_images(images)
         if not isinstance(images, Tensor):
+            images = open_unlabelled(images, shape=self.shape)
+            check_images(images)
             self.check(images.shape)
         for x in float_batches(images, self.extractor.device, batch_size=batch_size, workers=workers):
             self.check(tuple(x.shape[1:]))

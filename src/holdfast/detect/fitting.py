@@ -30,6 +30,7 @@ from holdfast.models.vae import VAESettings
 from holdfast.parts import DETECTORS
 from holdfast.rng import derive
 from holdfast.settings.detect_settings import FitSettings, VAETrainingSettings
+from holdfast.train.progress import Progress, make_progress
 from holdfast.train.rotation import rotation_card, train_rotation
 from holdfast.train.run_data import is_own_data, terms_of_run
 from holdfast.train.unlabelled import MinimiseSettings, train_vae
@@ -37,6 +38,8 @@ from holdfast.train.unlabelled import MinimiseSettings, train_vae
 FUSED_LABEL_FREE: Final = ("reconstruction", "knn", "mahalanobis")
 """What ``fused`` joins without labels: damaged pixels show in the first, images of other classes in the distances."""
 FUSED_CLASSIFIER: Final = ("reconstruction", "knn", "energy")
+BATCH: Final = 256
+"""Images of which features are computed at a time."""
 VAE_TERMS: Final = frozenset({"reconstruction", "kl", "drawn", "regret"})
 
 
@@ -49,11 +52,13 @@ def fit(
     vae_loop: MinimiseSettings | None = None,
     encoder_loop: MinimiseSettings | None = None,
     note: Callable[[str], None] | None = None,
+    progress: bool | Progress | None = None,
     **settings: Any,
 ) -> FittedDetector:
     """Learn what is normal from ``data``, every image of which is.
 
-    data: a name, path, split or data set, or images (N, C, H, W). Its training part is used where it has parts, never a
+    data: a name, path, split or data set, images (N, C, H, W), or anything that :func:`holdfast.data.load` takes. Its
+    training part is used where it has parts, never a
     test part; with ``run``, what that run was trained on where it is the same data. labels: (N,) classes, for scores
     that can use them; a split brings its own. classifier: a trained model whose features and logits are scored, where
     it is, with its card where the detector shall be saved. vae_loop, encoder_loop: how to train each, where settings do
@@ -63,7 +68,15 @@ def fit(
     out: the folder to write the detector to. run: a trained run instead of a classifier; the detector is written into
     it unless ``out`` says otherwise, where ``predict`` finds it. Without a classifier, an encoder learns to predict
     rotations of these images, if a score needs it. held_out: of that share, on which nothing is trained, one half gives
-    centre and scale of each score, the other the threshold.
+    centre and scale of each score, the other the threshold. progress: a bar for every training; by default on a
+    terminal and in a notebook.
+
+    >>> import numpy as np
+    >>> normal = np.random.default_rng(0).integers(0, 60, (80, 8, 8), dtype=np.uint8)
+    >>> quick = {"epochs": 5, "lr": 1e-2, "batch_size": 8, "held_out": 0.5, "false_alarm_rate": 0.1, "device": "cpu"}
+    >>> detector = fit(normal, scores="reconstruction", **quick)
+    >>> detector.report(normal + 190).flagged
+    80
     """
     given = {f.name: settings.pop(f.name) for f in fields(VAETrainingSettings) if f.name in settings}
     own, training = FitSettings(**settings), VAETrainingSettings(**given)
@@ -77,7 +90,7 @@ def fit(
     elif own.run is not None:
         classifier, card = load_model(own.run)
         classifier.to(device)
-    say = note or (lambda text: None)
+    say, shown = note or (lambda text: None), make_progress(progress)
     images: Images = data if isinstance(data, Tensor) else _opened(data, own, training, shape_for(card), say)
     check_images(images)
     names = _names(own.scores, classifier is not None)
@@ -105,15 +118,20 @@ def fit(
     trained = None
     if reads & VAE_TERMS or (classifier is None and "features" in reads and not square):
         say(f"training a {vae.network} VAE with {vae.latent} latent dimensions on {len(train)} images")
-        trained = train_vae(_chosen(images, train), vae, vae_loop, device=device).model
+        with shown:
+            trained = train_vae(_chosen(images, train), vae, vae_loop, device=device, progress=shown).model
     network, kind = classifier, "classifier"
     if network is None and reads & {"features", "rotation"} and square:
         say(f"training {own.encoder} to predict rotations on {len(train)} images")
-        shown = _chosen(images, train)
-        built = train_rotation(shown, encoder_loop, model=own.encoder, changes=own.changes, device=device)
+        look: dict[str, Any] = {"model": own.encoder, "changes": own.changes, "device": device, "progress": shown}
+        with shown:
+            built = train_rotation(_chosen(images, train), encoder_loop, **look)
         network, kind, card = built.model, "rotation", rotation_card(built, shape)
     extractor = make_extractor(trained, network, kind, reads=reads)
-    found = [extract(extractor, _chosen(images, part)) for part in (train, scale, level)]
+    parts = [_chosen(images, part) for part in (train, scale, level)]
+    with shown:
+        shown.begin("features", 1, sum(-(-len(part) // BATCH) for part in parts), 0)
+        found = [extract(extractor, part, batch_size=BATCH, progress=shown) for part in parts]
     fused = Fused([make_detector(name, extractor) for name in names], combine=own.combine)
     fused.fit_features(found[0], labels=None if labels is None else labels[train], held_out=found[1])
     threshold = Threshold.from_normal(fused.score_features(found[2]), false_alarm_rate=own.false_alarm_rate)
@@ -137,7 +155,7 @@ def _opened(
         if split is None and is_own_data(own.run, data):
             split = "train"
             note(f"{own.run} was trained on {data}: only its training part is learned from")
-    how: dict[str, Any] = {name: getattr(training, name) for name in ("root", "confine", "image_size")}
+    how: dict[str, Any] = {name: getattr(training, name) for name in ("root", "confine", "columns", "image_size")}
     return open_unlabelled(data, split=split, shape=shape, terms=terms, fitting=True, note=note, **how)
 
 

@@ -34,7 +34,7 @@ def claim_folder(out: str | Path, *, check: str) -> Path:
     return folder
 
 
-def claim_table(out: str | Path, columns: Sequence[str], *, more: str | None = None) -> Path:
+def claim_table(out: str | Path, columns: Sequence[str], *, more: tuple[str, ...] = ()) -> Path:
     """A CSV file to write, checked before any work; an old one with these columns may be there.
 
     more: what the names of further columns start with, of which there may be any number.
@@ -47,8 +47,7 @@ def claim_table(out: str | Path, columns: Sequence[str], *, more: str | None = N
         with path.open("rb") as file:
             header = next(csv.reader([file.readline().rstrip().decode(errors="replace")]), [])
         require(
-            header[: len(columns)] == [*columns]
-            and all(more and name.startswith(more) for name in header[len(columns) :]),
+            header[: len(columns)] == [*columns] and all(name.startswith(more) for name in header[len(columns) :]),
             f"{path} is there and holds something else than the columns {', '.join(columns)}; choose another --out",
         )
     return path

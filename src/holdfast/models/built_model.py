@@ -34,6 +34,7 @@ def build_model(
     image_size: Size | None = None,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
+    statistics: tuple[Sequence[float], Sequence[float]] | None = None,
     pretrained: bool = False,
     weights: str | Path | None = None,
 ) -> BuiltModel:
@@ -42,8 +43,10 @@ def build_model(
     name: one of holdfast's own, ``timm:NAME``, ``torchvision:NAME``, a name of another package's source, or a bare name
     that is looked up in that order. image_size: a side, or (height, width); a model that cannot take it is refused here
     rather than in the first step. mean, std: one value per channel, in [0, 1]; weights that bring their own win. Three
-    values for grey images make a colour network that sees the grey picture three times. pretrained: start from what
-    the source publishes. weights: start from a file. Fresh layers draw from torch's global generator.
+    values for grey images make a colour network that sees the grey picture three times. statistics: mean and std of the
+    data, which are used where nothing else says; a file of weights without any is taken to expect what the library's
+    own weights do. pretrained: start from what the source publishes. weights: start from a file. Fresh layers draw from
+    torch's global generator.
 
     >>> built = build_model("convnet", num_classes=10, in_channels=1, mean=[0.3], std=[0.2])
     >>> built.model(torch.rand(2, 1, 16, 16)).shape
@@ -56,14 +59,16 @@ def build_model(
     require(not (pretrained and weights), f"pretrained and weights ({weights}) exclude each other; give one of them")
     part, inner = resolve(name)
     tensors = read_tensors(weights) if weights is not None else None
-    colour = pretrained or (mean is not None and len(mean) == 3) or (tensors is not None and takes_colour(tensors))
+    given, measured = Preprocessing.stated(mean, std), Preprocessing.stated(*(statistics or (None, None)))
+    three = any(found is not None and len(found.mean) == 3 for found in (given, measured))
+    colour = pretrained or three or (tensors is not None and takes_colour(tensors))
     channels = 3 if in_channels == 1 and colour else in_channels
     raw = source_of(part).build(
         inner, num_classes=num_classes, channels=channels, image_size=size, pretrained=pretrained
     )
     channels = raw.channels or channels
-    full, given = f"{part.prefix}{inner}", Preprocessing.stated(mean, std)
-    used = (raw.preprocessing or given or NONE).for_channels(channels)
+    full, expected = f"{part.prefix}{inner}", source_of(part).expected_input(inner)[0] if tensors is not None else None
+    used = (raw.preprocessing or given or expected or measured or NONE).for_channels(channels)
     model = Normalised(raw.net, used.mean, used.std)
     notes = list(raw.notes)
     if raw.preprocessing is not None:

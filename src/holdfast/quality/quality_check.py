@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 from holdfast.data.data_check import DataScan, scan_data
@@ -14,7 +14,7 @@ from holdfast.errors import require
 from holdfast.quality.label_errors import JudgedLabels, judge_labels
 from holdfast.quality.quality_files import claim_check_folder, findings_of, write_check
 from holdfast.settings.quality_settings import QualitySettings
-from holdfast.train.progress import make_progress
+from holdfast.train.progress import Progress, make_progress
 from holdfast.types import Finding
 
 SHOWN_LABELS = 10
@@ -47,23 +47,15 @@ class DataReport(DataScan):
         return "\n".join(lines)
 
 
-def check_data(
-    data: str | Path,
-    *,
-    root: str | Path | None = None,
-    names: str | None = None,
-    label: str | None = None,
-    group: str | None = None,
-    confine: bool = False,
-    progress: bool | None = None,
-    **settings: Any,
-) -> DataReport:
+def check_data(data: Any, *, progress: bool | Progress | None = None, **settings: Any) -> DataReport:
     """Decode every image of a set and report what is there: classes, groups, unreadable files, duplicates, leakage.
 
-    data, root, names, label, group, confine: as for :func:`holdfast.data.load`. settings: those of
-    :class:`~holdfast.settings.quality_settings.QualitySettings`, the flags of ``holdfast data check``:
-    near, the largest distance of near duplicates; label_errors, whether to train and search for wrong labels; model,
-    pretrained, folds, epochs, image_size, seed, device of that; out, a folder for the page, findings and tables.
+    data: what :func:`holdfast.data.load` takes, from a name to a ``DataLoader``, or a loaded set. progress: a bar; by
+    default on a terminal and in a notebook. settings: those of
+    :class:`~holdfast.settings.quality_settings.QualitySettings`, the flags of ``holdfast data check``: root, names,
+    label, group, columns and confine as for ``load``; near, the largest distance of near duplicates; label_errors,
+    whether to train and search for wrong labels; model, pretrained, folds, epochs, image_size, seed, device of that;
+    out, a folder for the page, findings and tables.
 
     Raises for a name or path that does not exist; whatever else is wrong is in the report.
 
@@ -73,18 +65,26 @@ def check_data(
     """
     own = QualitySettings(**settings)
     place = None if own.out is None else claim_check_folder(own.out, overwrite=own.overwrite)
-    scan = scan_data(data, root=root, names=names, label=label, group=group, confine=confine, near=own.near)
+    shown = make_progress(progress)
+    with shown:
+        scan = scan_data(data, near=own.near, shown=partial(_show, shown), **own.reading())
     judged: dict[str, JudgedLabels] = {}
     if own.label_errors:
         loaded = _usable(scan, own.image_size)
         tied = [[s.position for s in d.samples if s.split == "train"] for d in scan.duplicates]
-        judged = judge_labels(loaded, own, tied=[t for t in tied if len(t) > 1], progress=make_progress(progress))
+        judged = judge_labels(loaded, own, tied=[t for t in tied if len(t) > 1], progress=shown)
     found = findings_of(scan, judged, own)
     values = {f.name: getattr(scan, f.name) for f in fields(scan)}
     report = DataReport(**values, label_errors=judged, findings=found)
     if place is not None:
         write_check(scan, judged, found, place)
     return report
+
+
+def _show(progress: Progress, done: int, total: int) -> None:
+    if done == 1:
+        progress.begin("images", 1, total, 0)
+    progress.step()
 
 
 def _usable(scan: DataScan, image_size: int | None) -> Dataset:

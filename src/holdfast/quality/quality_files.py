@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 
 from holdfast.data.data_check import DataSample, DataScan, DuplicateSamples
 from holdfast.data.images import decode
+from holdfast.data.item_split import ItemSplit
 from holdfast.data.splits import Dataset, FileSplit
 from holdfast.data.tables import growing_table
 from holdfast.data.unreadable_files import UNREADABLE_CSV, write_unreadable
@@ -22,6 +23,7 @@ from holdfast.printable import printable
 from holdfast.quality.label_errors import JudgedLabels
 from holdfast.reports import write_findings
 from holdfast.reports.html import write_data_page
+from holdfast.settings.fields import columns_text
 from holdfast.settings.quality_settings import QualitySettings
 from holdfast.types import Finding, Measure, Unit
 
@@ -60,6 +62,9 @@ def claim_check_folder(out: str | Path, *, overwrite: bool) -> Path:
 def findings_of(scan: DataScan, judged: Mapping[str, JudgedLabels], settings: QualitySettings) -> tuple[Finding, ...]:
     """The numbers, with pictures of the first of everything that was found."""
     said = {key: value for key, value in asdict(settings).items() if key not in ("out", "overwrite", "device")}
+    said = {key: value for key, value in said.items() if key not in settings.reading() or value}
+    if isinstance(columns := said.get("columns"), Mapping):
+        said["columns"] = columns_text(columns)
     count = sum(sum(own.values()) for own in scan.splits.values())
     found = [
         Finding(CHECK, "samples", float(n), n, where={"split": split, "class": name}, settings=said)
@@ -154,6 +159,8 @@ def _pictured(scan: DataScan, groups: Sequence[DuplicateSamples]) -> list[dict[s
 def _picture(data: Dataset | None, sample: DataSample) -> str:
     assert data is not None
     split = data.splits[sample.split]
+    if isinstance(split, ItemSplit):  # at its own size, whatever that of the others is
+        split = replace(split, size=split.head(sample.position)[0], channels=3)
     if not isinstance(split, FileSplit):
         return png(split.read(torch.tensor([sample.position]))[0])
     image = decode(split.paths[sample.position], channels=3, least=2 * THUMBNAIL)  # the whole of it, not its middle

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -52,10 +52,9 @@ from holdfast.reports.findings_file import AGAINST, PAIRED
 from holdfast.rng import derive
 from holdfast.settings import build, read_yaml
 from holdfast.settings.repair_settings import RepairSettings
-from holdfast.train.folder import claim, environment
+from holdfast.train.folder import REPAIR, claim, environment
 from holdfast.types import Finding, Measure, Note, Unit
 
-RECORD = "repair.json"
 AUDIT = "audit"
 CHECK = "repair"
 MEASURES = (
@@ -321,7 +320,7 @@ def _write(made: Repair, run: Path, model: nn.Module, card: Any, own: RepairSett
         "curve": thinned(made.curve), "settings": asdict(own), "notes": [asdict(n) for n in made.notes],
     }  # fmt: skip
     write_atomic(made.out / "run.yaml", yaml.safe_dump(content, sort_keys=False).encode())
-    write_atomic(made.out / RECORD, (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode())
+    write_atomic(made.out / REPAIR, (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode())
     save_model(made.out, model, card=card)
 
 
@@ -333,12 +332,3 @@ def _report(place: Path, found: Audit, more: list[Finding], made: Repair) -> Non
         checks=file.checks, measures={AGAINST: PAIRED, CHECK: MEASURES},
     )  # fmt: skip
     write_report([RunFiles.read(place)], place / "report.html")
-
-
-def abstention_threshold(run: str | Path) -> float | None:
-    """The confidence below which a repaired run abstains; None for a run without one."""
-    try:
-        content: Mapping[str, Any] = json.loads((Path(run) / RECORD).read_text(encoding="utf-8"))
-        return float(content["threshold"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None

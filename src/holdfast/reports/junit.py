@@ -66,7 +66,8 @@ def _gate_numbers(gate: Mapping[str, Any]) -> str:
     shares = {key: finite(gate.get(key)) for key in ("value", "low", "high")}
     words = [f"{key} {number(EXACT, share)}" for key, share in shares.items() if share is not None]
     words += [f"n {gate['n']:,}"] if gate.get("n") is not None else []
-    return ", ".join([*words, *([f"threshold {gate['threshold']:g}"] if "threshold" in gate else [])])
+    words += [f"threshold {gate['threshold']:g}"] if gate.get("threshold") is not None else []
+    return ", ".join(words)
 
 
 def clean(text: str) -> str:

@@ -5,13 +5,14 @@ functions of :mod:`holdfast.detect` behind them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from tyro.conf import OmitArgPrefixes, arg
 
 from holdfast.settings.fields import (
     LARGEST_SEED,
     Bounded,
+    Columns,
     Confine,
     Device,
     Root,
@@ -37,6 +38,7 @@ class ReadSettings(Bounded):
     """How images are read."""
 
     root: Root = None
+    columns: Columns = None
     confine: Confine = False
     skip_unreadable: SkipUnreadable = False
     batch_size: Annotated[int, Within(1)] = 256
@@ -44,12 +46,17 @@ class ReadSettings(Bounded):
     workers: Annotated[Workers, Within(0)] = 4
     device: Device = "auto"
 
+    def place(self) -> dict[str, Any]:
+        """Those that say where and what the images are, for what opens them."""
+        return {name: getattr(self, name) for name in ("root", "columns", "confine")}
+
 
 @dataclass(frozen=True)
 class VAETrainingSettings(Bounded):
     """How a VAE is trained on images."""
 
     root: Root = None
+    columns: Columns = None
     confine: Confine = False
     image_size: Annotated[Unset[int], Within(1, 4096, "..")] = None
     """Side in pixels that images are resized to (default: their own)."""

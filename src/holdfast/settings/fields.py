@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self, TypeVar
 
 from tyro.conf import arg
 
-from holdfast.errors import HoldfastError, brief, require, require_known
+from holdfast.errors import HoldfastError, brief, cut, require, require_known
 from holdfast.parts import ASCENTS, METHODS, AscentPart, MethodPart, Registry
 
 T = TypeVar("T")
@@ -96,11 +96,10 @@ def parse_columns(given: str | Mapping[str, str] | None) -> dict[str, str]:
     for role, column in ((str(role).strip(), str(column).strip()) for role, column in pairs):
         role = "image" if role == "path" else role
         shape = "write them as image=file,label=class,group=site"
-        require(
-            bool(role and column), f"columns {columns_text(given)!r} names no column for {role or 'a role'!r}; {shape}"
-        )
+        shown = cut(columns_text(given))
+        require(bool(role and column), f"columns {shown!r} names no column for {cut(role) or 'a role'!r}; {shape}")
         require_known("role of a column", role, ROLES)
-        require(role not in found, f"columns {columns_text(given)!r} gives {role} twice; {shape}")
+        require(role not in found, f"columns {shown!r} gives {role} twice; {shape}")
         found[role] = column
     return found
 

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, fields
+from typing import Annotated, Any
 
-from holdfast.settings.fields import LARGEST_SEED, Bounded, Device, Unset, Within
+from holdfast.settings.fields import LARGEST_SEED, Bounded, Columns, Confine, Device, Root, Unset, Within
 
 
 @dataclass(frozen=True)
-class QualitySettings(Bounded):
+class CheckedDataSettings(Bounded):
+    """How the data is read, as :func:`holdfast.data.load` reads it."""
+
+    root: Root = None
+    names: Unset[str] = None
+    """Pattern of file names that hold the labels, such as "{age}_{gender}_{race}_"."""
+    label: Unset[str] = None
+    """Rule for the label on the parts of such names ("age>=40"), or an attribute of CelebA."""
+    group: Unset[str] = None
+    """The same for the group; for a table or hf: data the column of groups."""
+    columns: Columns = None
+    confine: Confine = False
+
+    def reading(self) -> dict[str, Any]:
+        """These alone."""
+        return {f.name: getattr(self, f.name) for f in fields(CheckedDataSettings)}
+
+
+@dataclass(frozen=True)
+class QualitySettings(CheckedDataSettings):
     """What to search for beside unreadable files, and where to write it."""
 
     near: Annotated[float, Within(0, 1)] = 0.3

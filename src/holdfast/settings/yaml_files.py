@@ -154,14 +154,20 @@ def _same_file(first: str, second: str) -> bool:
 
 
 def layered(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Flat settings values of which later ones win. A share of conflict does not outlast the data it was given for.
+    """Flat settings values of which later ones win. A share of conflict does not outlast the data it was given for,
+    and of published weights and a file of weights the later one is meant.
 
     >>> layered({"data": "coloured-digits", "conflict": 0.01, "epochs": 9}, {"data": "bar"})
     {'data': 'bar', 'epochs': 9}
+    >>> layered({"model": "resnet50", "pretrained": True}, {"weights": "own.pth"})
+    {'model': 'resnet50', 'weights': 'own.pth'}
     """
     values: dict[str, Any] = {}
     for layer in layers:
         if "data" in layer and not takes_conflict(layer["data"]):
             values.pop("conflict", None)
+        for key, other in (("weights", "pretrained"), ("pretrained", "weights")):
+            if layer.get(key):
+                values.pop(other, None)
         values |= layer
     return values

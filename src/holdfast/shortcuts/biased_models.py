@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
+from holdfast.augment.basic import to_float
 from holdfast.data.loaders import make_loader
 from holdfast.data.splits import Dataset, Split
-from holdfast.devices import kernels
+from holdfast.devices import autocast, kernels
 from holdfast.errors import HoldfastError
+from holdfast.module_state import evaluating
 from holdfast.rng import derive
 from holdfast.settings import TrainSettings
 from holdfast.train.api import prepare
@@ -58,26 +60,43 @@ def train_biased_model(
 
 
 def held_out_logits(
-    settings: TrainSettings, data: Dataset, held_out: Split, *, device: torch.device, progress: Progress
+    settings: TrainSettings,
+    data: Dataset,
+    held_out: Split,
+    *,
+    views: Callable[[Tensor, Tensor], Iterable[Tensor]],
+    device: torch.device,
+    progress: Progress,
 ) -> Tensor:
-    """(M, K) what a biased model says of samples it is not trained on: the mean logits over the second half of the
-    epochs, on the CPU.
+    """(V, M, K) what a biased model says of each view of M samples it is not trained on: the mean logits over the
+    second half of the epochs, on the CPU.
 
-    It takes half the time: the debiased model has no influence on the biased one, so what is trained alongside is a
-    linear layer on the mean colour.
+    views: of images in [0, 1] (B, C, H, W), given the mean image of the held-out ones (1, C, H, W). It takes half the
+    time of a training: the debiased model has no influence on the biased one, so what is trained alongside is a linear
+    layer on the mean colour.
     """
     loop, given = settings.loop, settings.data
     layout = torch.channels_last if loop.channels_last else torch.contiguous_format
     size, counted = max(loop.batch_size, 256), loop.epochs - loop.epochs // 2
     loader = make_loader(held_out, batch_size=size, device=device, kind=given.loader, workers=given.workers)
-    total = torch.zeros(len(held_out), data.num_classes)
+    everything = torch.arange(len(held_out))
+    total = torch.zeros(data.shape, dtype=torch.float64, device=device)
+    for batch in loader.batches(everything):
+        total += to_float(batch.x).double().sum(0)
+    mean = (total / len(held_out)).float()[None]
+    logits = torch.zeros(0)
 
     def add(epoch: int, _: nn.Module) -> dict[str, float]:
-        if epoch > loop.epochs - counted:
-            seen = predict(
-                state.biased, held_out, loader, device=device, precision=loop.precision, memory_format=layout
-            )
-            total.add_(seen.logits.cpu(), alpha=1 / counted)
+        nonlocal logits
+        if epoch <= loop.epochs - counted:
+            return {}
+        parts = []
+        with torch.no_grad(), evaluating(state.biased), autocast(loop.precision, device):
+            for batch in loader.batches(everything):
+                seen = (view.contiguous(memory_format=layout) for view in views(to_float(batch.x), mean))
+                parts.append(torch.stack([state.biased(view).float() for view in seen]).cpu())
+        now = torch.cat(parts, 1) / counted
+        logits = now if not len(logits) else logits + now
         return {}
 
     with _seeded(settings, device):
@@ -86,7 +105,7 @@ def held_out_logits(
         alongside = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(data.shape[0], data.num_classes))
         with progress:
             Trainer(settings, data, alongside, state, device=device, folder=None, progress=progress, measure=add).run()
-    return total
+    return logits
 
 
 @contextmanager

@@ -11,12 +11,17 @@ class b, and compare it with the samples of b and of y that it gets right:
   least where the shortcut is not: in grey, without one quarter, or without the margin.
 
 So mistakes of the third kind are counted, clear ones twice. Some are among those on any data, NULL_SHARES at most.
+
+A second count needs no comparison of pictures. One aspect at a time is hidden from the biased model: the colour, or one
+quarter. Of these, the shortcut would be in the one that the right samples rely on most. A mistake hinges on it if the
+model sees y rather than b once it is hidden, and not when any other is. A hard sample is lost or won by several aspects
+alike, and in a wrong label nothing shows y: NULL_SHARE of the mistakes at most hinge on that aspect without a shortcut.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -35,6 +40,9 @@ LEVEL = 0.05
 NULL_SHARES = (0.1, 0.3)
 """Of the mistakes on data without a shortcut, at most these shares are clear, and look bias-conflicting at all: they
 were 0.08 and 0.2 or less on the sets that ``benchmarks/shortcuts.py --sets calibration`` measures."""
+NULL_SHARE = 0.25
+"""Of the mistakes on data without a shortcut, at most this share hinges on the aspect that right samples rely on most;
+HINGE_SEEN or less on the calibration sets."""
 FOUND_FROM = 20
 """Bias-conflicting samples that a clear shortcut usually takes (benchmarks/results/shortcuts_limit.json)."""
 SURE = 1 / 3
@@ -56,31 +64,46 @@ NEIGHBOURS = 3
 CHUNK = 1000
 
 
+COLOUR = "the colour"
+QUARTERS = ("the upper left quarter", "the upper right quarter", "the lower left quarter", "the lower right quarter")
+
+
 @dataclass(frozen=True)
 class ShortcutTest:
     """mistakes: held-out samples that the biased models get wrong. conflicting: those among them that look
-    bias-conflicting. clear: those of them in which the biased models see nothing of the label. p: the chance of so many
-    on data without a shortcut, where their shares are NULL_SHARES at most.
+    bias-conflicting. clear: those of them in which the biased models see nothing of the label. hinging: mistakes that
+    hinge on one aspect of the picture, the one that right samples rely on most. p: the chance of so many, by either
+    count, on data without a shortcut, where their shares are NULL_SHARES and NULL_SHARE at most.
 
     >>> ShortcutTest.of(clear=4, conflicting=9, mistakes=16).alarm, ShortcutTest.of(1, 8, 40).alarm
     (True, False)
+    >>> ShortcutTest.of(0, 8, 20, hinging=15, aspect=COLOUR).place
+    'the colour'
     """
 
     p: float
     clear: int
     conflicting: int
     mistakes: int
+    hinging: int = 0
+    aspect: str = ""
 
     @classmethod
-    def of(cls, clear: int, conflicting: int, mistakes: int) -> ShortcutTest:
-        return cls(p_value(clear, conflicting, mistakes), clear, conflicting, mistakes)
+    def of(cls, clear: int, conflicting: int, mistakes: int, hinging: int = 0, aspect: str = "") -> ShortcutTest:
+        smaller = min(p_of_counts(clear, conflicting, mistakes), p_of_hinging(hinging, mistakes))
+        return cls(min(1.0, 2 * smaller), clear, conflicting, mistakes, hinging, aspect)  # twice: the better of two
 
     @property
     def alarm(self) -> bool:
         return self.p <= LEVEL
 
+    @property
+    def place(self) -> str:
+        """The aspect that the shortcut is in, where the mistakes show it."""
+        return self.aspect if 2 * p_of_hinging(self.hinging, self.mistakes) <= LEVEL else ""
 
-def p_value(clear: int, conflicting: int, mistakes: int) -> float:
+
+def p_of_counts(clear: int, conflicting: int, mistakes: int) -> float:
     """The chance of conflicting + clear, or more, if each mistake is clear (counts 2) or looks bias-conflicting without
     being clear (counts 1) with the shares of NULL_SHARES. With lower shares it is lower."""
     import numpy as np
@@ -92,6 +115,13 @@ def p_value(clear: int, conflicting: int, mistakes: int) -> float:
     return float(min(1.0, (binom.pmf(twos, mistakes, first) * once).sum()))
 
 
+def p_of_hinging(hinging: int, mistakes: int) -> float:
+    """The chance of so many, or more, if each mistake hinges on the aspect with the share of NULL_SHARE."""
+    from scipy.stats import binom
+
+    return float(binom.sf(hinging - 1, mistakes, NULL_SHARE))
+
+
 def held_out_test(settings: TrainSettings, data: Dataset, *, device: torch.device, progress: Progress) -> ShortcutTest:
     """Train a biased model on each half of the training set (of 40,000 samples at most), and test what it says of the
     other half."""
@@ -101,14 +131,31 @@ def held_out_test(settings: TrainSettings, data: Dataset, *, device: torch.devic
     half = halves(split.labels)
     epochs = math.ceil(LEAST_STEPS / math.ceil(len(split) / 2 / loop.batch_size))
     training = replace(settings, loop=replace(loop, epochs=max(loop.epochs, epochs)))
-    logits = torch.empty(len(split), data.num_classes)
+    aspects = (COLOUR, *QUARTERS) if data.shape[0] == 3 else QUARTERS
+    logits = torch.empty(1 + len(aspects), len(split), data.num_classes)
     for number in (0, 1):
         progress.note(f"half {number + 1} of 2, to test whether there is a shortcut")
         own, other = (split.subset((half == k).nonzero().flatten()) for k in (number, 1 - number))
         part = replace(data, train=own, val=None, test=None)
-        logits[half != number] = held_out_logits(training, part, other, device=device, progress=progress)
+        logits[:, half != number] = held_out_logits(
+            training, part, other, views=with_aspects_hidden, device=device, progress=progress
+        )
     close = [closeness(view, split.labels, half, data.num_classes) for view in thumbnails(split)]
-    return judge(logits, close, split.labels, half)
+    return judge(logits, close, split.labels, half, aspects)
+
+
+def with_aspects_hidden(x: Tensor, mean: Tensor) -> Iterator[Tensor]:
+    """Images (B, C, H, W), then without each aspect: in grey, if there are three channels; each quarter as in the mean
+    image (1, C, H, W)."""
+    yield x
+    if x.shape[1] == 3:
+        yield x.mean(1, keepdim=True).expand_as(x)
+    for rows in (0, 1):
+        for columns in (0, 1):
+            changed = x.clone()
+            part, usual = (y.tensor_split(2, 2)[rows].tensor_split(2, 3)[columns] for y in (changed, mean))
+            part.copy_(usual.expand_as(part))
+            yield changed
 
 
 def halves(labels: Tensor) -> Tensor:
@@ -122,15 +169,20 @@ def halves(labels: Tensor) -> Tensor:
     return half
 
 
-def judge(biased: Tensor, close: Sequence[Tensor], labels: Tensor, half: Tensor) -> ShortcutTest:
-    """Count the mistakes that look bias-conflicting.
+def judge(
+    logits: Tensor, close: Sequence[Tensor], labels: Tensor, half: Tensor, aspects: Sequence[str] = ()
+) -> ShortcutTest:
+    """Count the mistakes that look bias-conflicting, and those that hinge on one aspect.
 
-    biased: (N, K) logits of a biased model that was trained on the other half. close: for the view in colour, the one
-    in grey and its parts, (N, K) how close the picture is to pictures of each class in the other half.
+    logits: (1 + A, N, K) of a biased model that was trained on the other half, of the images and of them without each
+    aspect. close: for the view in colour, the one in grey and its parts, (N, K) how close the picture is to pictures of
+    each class in the other half.
     """
-    predicted, classes = biased.argmax(1), biased.shape[1]
+    biased, classes = logits[0], logits.shape[2]
+    predicted = biased.argmax(1)
     rank = (biased > biased.gather(1, labels[:, None])).sum(1)  # of the label: 0 is right, 1 the second choice
     compared, closer, unseen, typical = (torch.zeros(len(labels), dtype=torch.bool) for _ in range(4))
+    rescued = torch.zeros(len(aspects), len(labels), dtype=torch.bool)
     for number in (0, 1):
         for k in range(classes):
             here = half == number
@@ -138,17 +190,31 @@ def judge(biased: Tensor, close: Sequence[Tensor], labels: Tensor, half: Tensor)
             if len(right) < LEAST_RIGHT:
                 continue
             for taken in torch.split((here & (predicted == k) & (labels != k)).nonzero().flatten(), CHUNK):
-                y = labels[taken]
+                y, b = labels[taken], predicted[taken]
                 compared[taken] = True
-                closer[taken] = _share_below(close[0] + close[1], right, taken, y, predicted[taken]) > CLOSER
-                as_much_seen = 1 - _share_below(biased, right, taken, y, predicted[taken])
+                closer[taken] = _share_below(close[0] + close[1], right, taken, y, b) > CLOSER
+                as_much_seen = 1 - _share_below(biased, right, taken, y, b)
                 unseen[taken] = (as_much_seen > UNSEEN) | (rank[taken] - 1 > 0.5 * (classes - 2))
+                for own, hidden in zip(rescued, logits[1:], strict=True):  # and more so than right samples of b
+                    more = _share_below(hidden, right, taken, y, b) > CLOSER
+                    own[taken] = more & (hidden[taken, y] > hidden[taken, b])
             for lost in torch.split((here & (labels == k) & (predicted != k)).nonzero().flatten(), CHUNK):
                 for view in close[1:]:
                     typical[lost] |= _share_below(view, right, lost, labels[lost], predicted[lost]) > TYPICAL
     closer &= compared & (biased.softmax(1).amax(1) > SURE)
     clear, conflicting = closer & unseen, closer & (unseen | typical)
-    return ShortcutTest.of(int(clear.sum()), int(conflicting.sum()), int(compared.sum()))
+    counts = int(clear.sum()), int(conflicting.sum()), int(compared.sum())
+    if not len(aspects) or not bool((predicted == labels).any()):
+        return ShortcutTest.of(*counts)
+    margins = _margin(logits[:, predicted == labels], labels[predicted == labels]).mean(1)
+    most = int((margins[0] - margins[1:]).argmax())
+    return ShortcutTest.of(*counts, int((rescued[most] & (rescued.sum(0) == 1)).sum()), aspects[most])
+
+
+def _margin(logits: Tensor, labels: Tensor) -> Tensor:
+    """(V, N) by how much the label's logit is above the highest other one, of logits (V, N, K)."""
+    at = labels[None, :, None].expand(len(logits), -1, 1)
+    return (logits.gather(2, at) - logits.scatter(2, at, -torch.inf).amax(2, keepdim=True))[..., 0]
 
 
 def _share_below(values: Tensor, those: Tensor, own: Tensor, y: Tensor, b: Tensor) -> Tensor:

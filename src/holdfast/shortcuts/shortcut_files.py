@@ -50,8 +50,9 @@ def findings_of(found: Shortcuts, models: dict[str, nn.Module]) -> tuple[Finding
     if test is not None:
         p, tested = test.p, min(n, MOST_TESTED)
         counts = {"mistakes": test.mistakes, "conflicting": test.conflicting, "clear": test.clear}
-        found_from = {} if test.alarm else {"found_from": FOUND_FROM}
-        evidence |= {"alarm": test.alarm, "level": LEVEL, **counts, **found_from}
+        counts |= {"hinging": test.hinging}
+        more = {"place": test.place} if test.alarm else {"found_from": FOUND_FROM}
+        evidence |= {"alarm": test.alarm, "level": LEVEL, **counts, **more}
     made = [Finding(CHECK, "shortcut_p", p, tested, settings=settings, evidence=evidence)]
     if found.precision is not None and found.base_rate is not None:
         known = int((data.train.groups >= 0).sum())

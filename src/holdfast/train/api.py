@@ -340,15 +340,16 @@ def choose_ahead(settings: TrainSettings) -> ChosenDefaults:
     return choose_defaults(settings, facts_of(settings, data, network))
 
 
-def build_for(data: Dataset, model: ModelSettings, statistics: tuple[tuple[float, ...], ...]) -> BuiltModel:
+def build_for(
+    data: Dataset, model: ModelSettings, statistics: tuple[tuple[float, ...], tuple[float, ...]]
+) -> BuiltModel:
     """A network for the images and classes of a data set. statistics: the mean and deviation of its channels."""
     return build_model(
         model.name,
         num_classes=data.num_classes,
         in_channels=data.shape[0],
         image_size=data.shape[1:],
-        mean=statistics[0],
-        std=statistics[1],
+        statistics=statistics,
         pretrained=model.pretrained,
         weights=model.weights,
     )

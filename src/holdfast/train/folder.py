@@ -26,9 +26,11 @@ from holdfast.settings.training_defaults import open_settings
 from holdfast.train.checkpoints import Checkpoints
 from holdfast.train.processes import locked
 
+REPAIR = "repair.json"
+"""What ``holdfast repair`` did to the run, with the confidence below which it abstains."""
 OWNED = (
     "checkpoint", "tensorboard", "trackers.json", "export", "metrics.jsonl", "model.safetensors", "model.json",
-    "findings.json", "report.html", "unreadable.csv", "run.yaml",
+    "findings.json", "report.html", "unreadable.csv", REPAIR, "run.yaml",
 )  # fmt: skip
 """What a run writes; nothing else in a folder is ever touched. Set aside in this order, put back in reverse: wherever a
 process dies, run.yaml says whether all was set aside, and a checkpoint beside ``ASIDE`` is one of the new run."""
@@ -238,6 +240,17 @@ def recorded(run: Path, settings: TrainSettings) -> TrainSettings:
 def read_settings(path: Path) -> TrainSettings:
     """The settings in a run.yaml."""
     return build(TrainSettings, read_yaml(path), where=path.name)
+
+
+def abstention_threshold(run: str | Path) -> float | None:
+    """The confidence below which a repaired run abstains; None for a run that was not repaired."""
+    path = Path(run) / REPAIR
+    if not exists(path):
+        return None
+    try:
+        return float(json.loads(path.read_text(encoding="utf-8"))["threshold"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise HoldfastError(f"cannot read the threshold in {path}: {error!r}; repair the run again") from error
 
 
 def environment() -> dict[str, str]:

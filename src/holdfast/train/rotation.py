@@ -25,6 +25,7 @@ from holdfast.methods import Method, State
 from holdfast.models import BuiltModel, ModelCard, build_model
 from holdfast.models.heads import find_head, width
 from holdfast.rng import Generators, derive
+from holdfast.train.progress import Progress
 from holdfast.train.unlabelled import MinimiseSettings, OnEpoch, in_memory, minimise
 from holdfast.types import Batch, View, Views
 
@@ -73,11 +74,17 @@ def train_rotation(
     device: str | torch.device = "cpu",
     on_epoch: OnEpoch | None = None,
     note: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
 ) -> BuiltModel:
     """A network with a head of four, one per quarter turn.
 
     changes: images are also shown changed, and the head must tell how. A turned image that looks changed is then no
-    longer recognised, so that damage shows in the score ``rotation`` too.
+    longer recognised, so that damage shows in the score ``rotation`` too. progress: where steps are shown.
+
+    >>> images = torch.rand(64, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    >>> built = train_rotation(images, MinimiseSettings(epochs=1, batch_size=32))
+    >>> built.model(images[:2]).shape
+    torch.Size([2, 4])
     """
     loop = loop or MinimiseSettings(schedule="cosine")
     device = torch.device(device)
@@ -92,7 +99,9 @@ def train_rotation(
         built = build_model(model, num_classes=outputs, **look)
     rng = Generators(loop.seed, device, purposes={"method": "rotation/augment"})
     objective = RotationObjective(changes=changes)
-    minimise(objective, built.model, split, loop, rng=rng, device=device, on_epoch=on_epoch, note=note)
+    minimise(
+        objective, built.model, split, loop, rng=rng, device=device, on_epoch=on_epoch, note=note, progress=progress
+    )
     return built
 
 

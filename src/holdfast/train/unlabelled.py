@@ -71,12 +71,14 @@ def minimise(
     measure: Callable[[int, nn.Module], Mapping[str, float]] | None = None,
     on_epoch: OnEpoch | None = None,
     note: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
 ) -> tuple[dict[str, float], ...]:
     """Train a network on images, with their labels if it needs some; returns what was measured in each epoch.
 
     rng: what the objective draws from. ema: decay of an average of the weights that the network ends with. measure:
     what else to measure after an epoch, of that network. note: called with the reason where a step cannot be
-    captured on a GPU, which then runs eagerly; without it, that is an error.
+    captured on a GPU, which then runs eagerly; without it, that is an error. progress: where steps and epochs are
+    shown, as a stage of the objective's name.
     """
     size = min(settings.batch_size, len(images))
     capture = "off" if not settings.capture else "on" if note is None else "auto"
@@ -94,7 +96,7 @@ def minimise(
         state or objective.start(Context(0, images.labels, images.groups, settings.epochs, nn.Identity)),
         device=device,
         folder=None,
-        progress=_Listener(on_epoch, note),
+        progress=_Listener(on_epoch, note, progress or Progress(), objective.name),
         rng=rng,
         order=_order_of_full_batches(len(images), size, settings.seed),
         measure=measure,
@@ -129,10 +131,19 @@ def _order_of_full_batches(count: int, batch_size: int, seed: int) -> Callable[[
 
 
 class _Listener(Progress):
-    def __init__(self, on_epoch: OnEpoch | None, note: Callable[[str], None] | None) -> None:
-        self.on_epoch, self.on_note = on_epoch, note
+    def __init__(
+        self, on_epoch: OnEpoch | None, note: Callable[[str], None] | None, shown: Progress, stage: str
+    ) -> None:
+        self.on_epoch, self.on_note, self.shown, self.stage = on_epoch, note, shown, stage
+
+    def begin(self, stage: str, epochs: int, steps: int, done: int) -> None:
+        self.shown.begin(self.stage, epochs, steps, done)
+
+    def step(self) -> None:
+        self.shown.step()
 
     def epoch(self, record: Mapping[str, Any], epochs: int) -> None:
+        self.shown.epoch({**record, "stage": self.stage}, epochs)
         if self.on_epoch is not None:
             self.on_epoch(record["epoch"], _measured(record))
 
@@ -212,11 +223,18 @@ def train_vae(
     device: str | torch.device = "cpu",
     on_epoch: OnEpoch | None = None,
     note: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
 ) -> TrainedVAE:
     """A VAE for these images.
 
     bound: what is maximised: ``elbo``, or ``iwae``, the importance-weighted bound with so many ``samples``; or, to
-    see what each half of the ELBO does alone, ``reconstruction`` or ``kl``.
+    see what each half of the ELBO does alone, ``reconstruction`` or ``kl``. progress: where steps are shown.
+
+    >>> from holdfast.models.vae import VAESettings
+    >>> images = torch.rand(64, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    >>> trained = train_vae(images, VAESettings((1, 8, 8), latent=2), MinimiseSettings(epochs=2, batch_size=32))
+    >>> sorted(trained.history[-1])
+    ['kl', 'loss', 'reconstruction']
     """
     loop = loop or MinimiseSettings()
     device = torch.device(device)
@@ -230,5 +248,7 @@ def train_vae(
         model = VAE(settings).to(device)
     rng = Generators(loop.seed, device, purposes={"method": "vae/noise"})
     objective = VAEObjective(settings, bound, samples)
-    history = minimise(objective, model, split, loop, rng=rng, device=device, on_epoch=on_epoch, note=note)
+    history = minimise(
+        objective, model, split, loop, rng=rng, device=device, on_epoch=on_epoch, note=note, progress=progress
+    )
     return TrainedVAE(model, history)

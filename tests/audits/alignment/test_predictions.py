@@ -88,6 +88,10 @@ def test_a_file_of_predict_is_known_by_all_its_columns(tmp_path: Path) -> None:
     assert found.positions.tolist() == [2, 0]
     assert found.predictions.logits.argmax(1).tolist() == [CLASSES.index("owl"), CLASSES.index("dog")]
     assert found.columns["ood"] == ("1", "0")
+    unsure = [[*row, flag] for row, flag in zip(rows, (0, 1), strict=True)]
+    again = read_predictions(write(tmp_path / "a.csv", [*columns, "abstain"], unsure), data=dataset())
+    assert torch.equal(again.predictions.logits, found.predictions.logits), "the flag is not the score of a class"
+    assert "abstain" not in str(again.notes), "nor a column that nobody knows"
     # a column of one's own called image leaves label what it is everywhere else
     other = write(tmp_path / "o.csv", ["image", "label", "prediction"], [["a", "cat", "dog"], ["b", "owl", "owl"]])
     assert read_predictions(other).predictions.correct.tolist() == [False, True]
@@ -144,7 +148,7 @@ ROWS = scores(range(5))
         (["position", "prediction"], [[0, "cta"]], "line 2: unknown prediction 'cta'; did you mean 'cat'"),
         (["position", "prediction"], [[0, ""]], "line 2: no prediction"),
         (["position", "prediction", "label"], [[0, "cat", "dog"]], r"1 of 1 labels are not the data's.*line 2 \(dog"),
-        (["position"], [[0]], "neither a column 'prediction' nor one a class, such as 'cat'"),
+        (["position"], [[0]], "neither a column 'prediction' nor one per class, such as 'cat'"),
         (["position", "cat", "cat"], [[0, 1, 2]], "has the column cat more than once"),
         (["position;cat;dog;owl"], [["0;1;2;3"]], "seems to have semicolons between its cells; save it with commas"),
         (["position", *CLASSES], [], "has no rows"),

@@ -138,7 +138,7 @@ def read_scores(
     _require_no_text(cells, family, list(map(str, wanted)), name)
     require(
         bool(family.places),
-        f"{name} has neither a column 'prediction' nor one a class, such as {printable(classes[0])!r}",
+        f"{name} has neither a column 'prediction' nor one per class, such as {some(classes[:1])!r}",
     )
     match = match_classes(classes, list(family.places), outputs=len(family.places), class_map=class_map)
     require(

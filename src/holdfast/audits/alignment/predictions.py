@@ -21,7 +21,7 @@ from holdfast.audits.alignment.prediction_scores import class_indices, classes_o
 from holdfast.audits.subject import word_ids
 from holdfast.data.splits import Dataset, Split
 from holdfast.data.tables import TABLES, TableCells, name_order, read_table
-from holdfast.detect.scoring import PREDICTION_COLUMNS
+from holdfast.detect.predicting import ABSTAIN, PREDICTION_COLUMNS
 from holdfast.errors import HoldfastError, brief, cut, require, require_known
 from holdfast.files import exists
 from holdfast.printable import printable
@@ -194,7 +194,7 @@ def read_cells(path: str | Path, *, extra: Sequence[str] = ()) -> TableCells:
     def header(names: Sequence[str]) -> list[str]:
         """Column names; those known in any case in lower case, those ignored empty."""
         stripped = [name.strip() for name in names]
-        own = PREDICT if {*PREDICT} <= {*stripped} else {}
+        own = PREDICT | {ABSTAIN: ""} if {*PREDICT} <= {*stripped} else {}
         known = {word: word for word in WORDS} | dict.fromkeys(IGNORED, "")
         found = [name if name in extra else own.get(name, known.get(name.lower(), name)) for name in stripped]
         require(bool(found), f"{printable(path)} is empty; the first line must name the columns")

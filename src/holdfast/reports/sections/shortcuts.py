@@ -48,7 +48,9 @@ def summary(findings: Sequence[Finding]) -> str:
         return "Ranked; whether there is a shortcut was not tested"
     said = f"(p = {number(P_VALUE, p)})"
     if test.evidence.get("alarm") is True:
-        return f"A shortcut is likely {said}: bias-conflicting samples come first in the ranking"
+        place = test.evidence.get("place")
+        where = f" in {place}" if isinstance(place, str) and place else ""
+        return f"A shortcut{where} is likely {said}: bias-conflicting samples come first in the ranking"
     return f"No sign of a shortcut {said}: the samples that come first may just be hard or mislabelled"
 
 
@@ -96,12 +98,19 @@ def _test_note(found: Sequence[Finding]) -> str:
     """How the test came to its p, and how often it is wrong."""
     given = next((f.evidence for f in found if f.name == "shortcut_p"), {})
     mistakes, conflicting, level = (finite(given.get(key)) for key in ("mistakes", "conflicting", "level"))
+    hinging = finite(given.get("hinging"))
     if mistakes is None or conflicting is None or level is None:
         return ""
+    hinge = ""
+    if hinging is not None:
+        hinge = (
+            f"{hinging:,.0f} of the mistakes hinge on the part of the picture, or the colour, that the models rely on "
+            "most: hiding that puts them right, and hiding another part does not. "
+        )
     return (
         f"The test: {conflicting:,.0f} of {mistakes:,.0f} mistakes of biased models on held-out samples look "
-        "bias-conflicting: the picture resembles others of its class, and yet the models see another one. On "
-        f"data without a shortcut, at most {100 * level:.0f} % of such tests say that one is likely. "
+        "bias-conflicting: the picture resembles others of its class, and yet the models see another one. "
+        f"{hinge}On data without a shortcut, at most {100 * level:.0f} % of such tests say that one is likely. "
         + (f"{limit}." if (limit := detection_limit(found)) else "A faint shortcut may go unseen.")
     )
 
