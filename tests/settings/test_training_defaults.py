@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import math
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast.comparisons.recipes import read_recipe, recipe_names
 from holdfast.settings import TrainSettings, build, flatten
-from holdfast.settings.training_defaults import CHOSEN_KEYS, ROWS, TrainingFacts, choose_defaults, open_settings
+from holdfast.settings.training_defaults import (
+    BATCHES,
+    CHOSEN_KEYS,
+    ROWS,
+    SGD_FROM,
+    TrainingFacts,
+    choose_defaults,
+    open_settings,
+)
 
 SMALL = TrainingFacts(images=1_200, weights=95_000)
 LARGE = TrainingFacts(images=50_000, weights=11_000_000)
@@ -135,3 +144,14 @@ def test_every_value_comes_with_its_reason() -> None:
     assert "0.095 million weights" in str(chosen)
     assert f"lr {chosen.values['lr']:g}" in str(chosen)
     assert any(line.startswith("--batch-size 32: ") for line in chosen.lines())
+
+
+def test_the_page_has_the_table() -> None:
+    page = (Path(__file__).parents[2] / "docs/how-to/defaults.md").read_text(encoding="utf-8")
+    for name, row in ROWS.items():
+        rates = f"{row.sgd:g} | {row.adamw:.5f}".rstrip("0")
+        low, high = row.epochs
+        assert f"| {name} | {rates} | {row.steps:,} | {low} to {high} | {row.warmup:.0%} |".replace("%", " %") in page
+    for below, size in BATCHES[:-1]:
+        assert f"{size} below {below:,}" in page
+    assert f"on {SGD_FROM:,} images or more" in page
