@@ -157,7 +157,7 @@ def at_work(out: Path, command: str) -> bool:
     """Whether a training or an audit in this folder has begun and not ended."""
     if command == "audit":
         return not (out / "findings.json").exists()
-    runs = [path for path in (out, *out.glob("*")) if (path / "run.yaml").exists()]
+    runs = [path.parent for path in out.rglob("run.yaml")]  # a cell at work lies below .cells
     return any(not (run / "model.safetensors").exists() for run in runs)
 
 

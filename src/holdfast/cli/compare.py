@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from tyro.conf import OmitArgPrefixes
 
 from holdfast.cli.common import console, narrate, parse, peek, require_data, say
 from holdfast.cli.train import parse_train
 from holdfast.errors import require
 from holdfast.settings import TrainSettings
+from holdfast.settings.engine_settings import EngineSettings
 from holdfast.settings.fields import Pairs, Quiet, Several, Unset
 from holdfast.settings.training import CellRule
 
@@ -48,6 +51,7 @@ class CompareOptions:
     overwrite: bool = False
     """Train anew what is there."""
     quiet: Quiet = False
+    where: OmitArgPrefixes[EngineSettings] = field(default_factory=EngineSettings)
 
 
 def compare(words: list[str]) -> int:
@@ -73,7 +77,7 @@ def compare(words: list[str]) -> int:
     from holdfast.reports.console import paired_console
     from holdfast.train.progress import make_progress
 
-    how: dict[str, Any] = {"choose": options.choose, "overwrite": options.overwrite}
+    how: dict[str, Any] = {"choose": options.choose, "overwrite": options.overwrite, "where": options.where}
     done = carry_out(plan, Path(options.out), seeds=seeds, progress=make_progress(not options.quiet), **how)
     extra: dict[str, list[Cell]] = {}
     if (chosen := done.chosen) is not None:

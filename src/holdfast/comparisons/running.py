@@ -9,19 +9,23 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from os import PathLike
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
+from holdfast.comparisons.cell_training import CellOutcome, CellTask, is_finished, train_cell, train_cells
+from holdfast.comparisons.executors import Executor, make_executor
+from holdfast.comparisons.executors.this_process import ThisProcess
+from holdfast.comparisons.leases import SECONDS, run_folder, sweep_all
+from holdfast.comparisons.live_table import LiveTable
 from holdfast.comparisons.plans import Axes, ComparisonPlan, GridCell, plan_study
 from holdfast.comparisons.recipes import read_recipe
-from holdfast.comparisons.single_run import run
 from holdfast.data import Dataset
 from holdfast.data.given_items import name_of
 from holdfast.data.loaders import make_loader
@@ -34,7 +38,7 @@ from holdfast.reports import RunFiles, read_runs, write_findings, write_report
 from holdfast.reports.arms import Arm
 from holdfast.reports.notebook_tables import notebook_html
 from holdfast.reports.report_tables import BASELINE, COMPARED, ROLE, against, budget, method_table
-from holdfast.reports.run_files import COMPARISON, is_run
+from holdfast.reports.run_files import COMPARISON, FINDINGS, is_run
 from holdfast.settings import (
     DATA_READING_KEYS,
     DataSettings,
@@ -44,12 +48,13 @@ from holdfast.settings import (
     read_config,
     read_environment,
 )
+from holdfast.settings.engine_settings import EngineSettings
 from holdfast.settings.fields import columns_text
 from holdfast.settings.training import CellRule
 from holdfast.settings.training_defaults import TrainingFacts, choose_defaults, open_settings
 from holdfast.train.api import fingerprint, from_run, load_data, prepare
 from holdfast.train.evaluate import predict, selection_score
-from holdfast.train.folder import RunFolder, changed_settings, recorded
+from holdfast.train.folder import changed_settings, recorded
 from holdfast.train.meters import Diverged
 from holdfast.train.progress import Progress, make_progress
 
@@ -105,6 +110,11 @@ def compare(
     seeds: int | None = None,
     choose: CellRule = "val-average",
     overwrite: bool = False,
+    parallel: int | str | None = None,
+    threads: int | None = None,
+    engine: Literal["local", "ray"] = "local",
+    address: str | None = None,
+    lease: float = SECONDS,
     progress: bool | None = None,
     **settings: Any,
 ) -> Comparison:
@@ -113,6 +123,12 @@ def compare(
     data: what ``holdfast.data.load`` takes, or a set of ours; by default what the settings name. The base settings are
     keyword arguments with the names of ``holdfast train``'s flags, over the file ``config``, over ``recipe``. What is
     not given is taken from ``study``.
+
+    parallel: trainings at once: a number, or "auto" for as many as fit; each in a process of its own and, on a CPU,
+    with ``threads`` threads (default: 1), so that the numbers do not depend on how many there are. By default all are
+    trained in this process, one after the other. engine: "ray" trains on the cluster at ``address``. The same call may
+    be made on several machines at once if they share the folder ``out``: each trains what the others do not. lease:
+    seconds without a sign of life after which a training that another began is taken over.
     """
     if isinstance(settings.get("columns"), Mapping):
         settings["columns"] = columns_text(settings["columns"])
@@ -131,7 +147,10 @@ def compare(
     given = {"methods": methods, "vary": vary, "grid": grid, "baseline": baseline}
     plan, each = plan_study(build(TrainSettings, values), study, seeds=seeds, **given)
     shown = make_progress(progress)
-    return carry_out(plan, Path(out), data=data, seeds=each, choose=choose, overwrite=overwrite, progress=shown)
+    many = None if parallel is None else str(parallel)
+    where = EngineSettings(parallel=many, threads=threads, engine=engine, address=address, lease=lease)
+    how: dict[str, Any] = {"choose": choose, "overwrite": overwrite, "where": where}
+    return carry_out(plan, Path(out), data=data, seeds=each, progress=shown, **how)
 
 
 def carry_out(
@@ -142,6 +161,7 @@ def carry_out(
     seeds: int = 3,
     choose: CellRule = "val-average",
     overwrite: bool = False,
+    where: EngineSettings | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
     """Train what a plan asks for, as far as it is not there yet, and write the report. data: instead of what it
@@ -152,13 +172,13 @@ def carry_out(
     jobs = [job for cell in plan.cells for job in _jobs(cell, out, seeds, anew=overwrite)]
     if not overwrite:
         for _, job, folder in jobs:
-            _require_same(folder, job)
+            _require_same(run_folder(out, folder.name), job)
 
     @cache
     def opened(own: DataSettings) -> Dataset:
         return data if isinstance(data, Dataset) else load_data(replace(plan.baseline.settings, data=own), data)
 
-    todo = (cell for cell, _, folder in jobs if overwrite or not _finished(folder))
+    todo = (cell for cell, _, folder in jobs if overwrite or not is_finished(folder))
     loaded, known = _require_trainable(todo, opened)
     for found in loaded.values():
         _require_groups(choose, found)
@@ -169,31 +189,58 @@ def carry_out(
     jobs = [job for job in jobs if job[0] in plan.cells]
     if said := settled.unequal_epochs():
         progress.note(said)
+    shared = None if data is None else {job.data: opened(job.data) for _, job, _ in jobs}
+    where = where or EngineSettings()
+    place = make_executor(where, device=plan.baseline.settings.loop.device, calls=len(jobs))
     failed: dict[str, str] = {}
-    for number, (cell, job, folder) in enumerate(jobs, start=1):
-        if not overwrite and _finished(folder):
-            continue
-        progress.note(f"{number} of {len(jobs)}: {cell.label}, seed {job.loop.seed}")
-        try:
-            own = None if data is None else opened(job.data)
-            run(job, folder, data=own, resume=not overwrite, overwrite=overwrite, progress=progress)
-        except HoldfastError as error:
-            # Extreme values may diverge: that is a result. What already the baseline cannot do is a mistake.
-            if cell is plan.baseline or not isinstance(error, Diverged):
-                raise
-            if overwrite:  # a run that was to be replaced is none of this comparison
-                RunFolder(folder).clear()
-            failed[folder.name] = str(error)
-            progress.note(f"{folder.name} failed: {error}")
+    for task, outcome in _trained(jobs, place, shared, overwrite=overwrite, lease=where.lease, progress=progress):
+        # Extreme values may diverge: that is a result. What already the baseline cannot do is a mistake.
+        if outcome.state == "diverged" and task.label == plan.baseline.label:
+            raise Diverged(outcome.error)
+        if outcome.state == "diverged":
+            failed[task.name] = outcome.error
+            progress.note(f"{task.name} failed: {outcome.error}")
         require(
-            (folder / "findings.json").exists() or folder.name in failed,
-            f"{job.data.name} has no test set, so there is nothing to compare on; give data that has one",
+            (task.place / FINDINGS).exists() or task.name in failed,
+            f"{task.settings.data.name} has no test set, so there is nothing to compare on; give data that has one",
         )
+    failed = {folder.name: failed[folder.name] for _, _, folder in jobs if folder.name in failed}
+    sweep_all(out)
     _mark(out, {folder.name for cell, _, folder in jobs if cell is plan.baseline})
     done = Comparison(out, _arms(jobs), *_choose(plan, jobs, choose, opened), failed)
     write_atomic(out / COMPARISON, json.dumps(_record(done), indent=1).encode() + b"\n")
     write_report(read_runs([out]), out / "report.html")
     return done
+
+
+def _trained(
+    jobs: Sequence[Job],
+    place: Executor,
+    data: dict[DataSettings, Dataset] | None,
+    *,
+    overwrite: bool,
+    lease: float,
+    progress: Progress,
+) -> Iterator[tuple[CellTask, CellOutcome]]:
+    """Everything that is not finished yet, with what came of it, as it ends."""
+    numbers = {folder.name: number for number, (_, _, folder) in enumerate(jobs, start=1)}
+    todo = [
+        CellTask(folder.name, folder.parent, job, label=cell.label, overwrite=overwrite)
+        for cell, job, folder in jobs
+        if overwrite or not is_finished(folder)
+    ]
+    if isinstance(place, ThisProcess):
+
+        def announced(task: CellTask, data: Any) -> CellOutcome:
+            progress.note(f"{numbers[task.name]} of {len(jobs)}: {task.label}, seed {task.settings.loop.seed}")
+            return train_cell(task, data, progress=progress)
+
+        yield from train_cells(todo, place, call=announced, data=data, lease=lease)
+    elif todo:
+        with LiveTable(progress, len(todo)) as table:
+            for task, outcome in train_cells(todo, place, data=data, lease=lease, show=table.show):
+                table.ended(f"{task.label}, seed {task.settings.loop.seed}", outcome.notes)
+                yield task, outcome
 
 
 Job = tuple[GridCell, TrainSettings, Path]
@@ -216,7 +263,8 @@ def _jobs(cell: GridCell, out: Path, seeds: int, *, anew: bool) -> list[Job]:
     first, settings = cell.settings.loop.seed, cell.settings
     seeded = [replace(settings, loop=replace(settings.loop, seed=first + i)) for i in range(seeds)]
     folders = [out / folder_name(cell, job) for job in seeded]
-    begun = [folder for folder in folders if (folder / "run.yaml").exists() and not anew]
+    now = (run_folder(out, folder.name) for folder in folders)
+    begun = [folder for folder in now if (folder / "run.yaml").exists() and not anew]
     settle = partial(recorded, begun[0]) if begun and open_settings(settings) else lambda job: job
     return [(cell, settle(job), folder) for job, folder in zip(seeded, folders, strict=True)]
 
@@ -231,10 +279,6 @@ def _settled(cell: GridCell, jobs: Sequence[Job], known: Mapping[object, Trainin
 def _basis(cell: GridCell) -> object:
     """What the defaults of a training follow from."""
     return cell.settings.resolved().data, cell.settings.model
-
-
-def _finished(folder: Path) -> bool:
-    return (folder / "findings.json").exists() and (folder / "model.json").exists()
 
 
 def _require_same(folder: Path, settings: TrainSettings) -> None:
@@ -278,7 +322,7 @@ def _require_one_data(jobs: Sequence[Job], loaded: Mapping[DataSettings, Dataset
     """Refuse to compare what was trained before the data was changed with what is trained after."""
     known = {settings: fingerprint(data) for settings, data in loaded.items()}
     for _, job, folder in jobs:
-        if (sha := read_environment(folder).get("data_sha256")) is not None:
+        if (sha := read_environment(run_folder(folder.parent, folder.name)).get("data_sha256")) is not None:
             require(
                 known.setdefault(job.resolved().data, sha) == sha,
                 f"the data has changed since {folder} was trained; put it back, choose another --out, or train all "
@@ -299,7 +343,7 @@ def _mark(out: Path, names: set[str]) -> None:
 def _arms(jobs: Sequence[Job]) -> tuple[Arm, ...]:
     runs: dict[str, list[RunFiles]] = {}
     for cell, _, folder in jobs:
-        if _finished(folder):
+        if is_finished(folder):
             runs.setdefault(cell.label, []).append(RunFiles.read(folder))
     return tuple(Arm.of(label, members, i) for i, (label, members) in enumerate(runs.items()))
 
@@ -318,7 +362,7 @@ def _choose(
     data = opened(plan.baseline.settings.data)
     _require_groups(rule, data)
     scores: dict[str, list[float]] = {}
-    short = {cell.label for cell, _, folder in jobs if not _finished(folder)}
+    short = {cell.label for cell, _, folder in jobs if not is_finished(folder)}
     for cell, settings, folder in jobs:
         if cell.label not in short:
             scores.setdefault(cell.label, []).append(held_out_score(folder, settings, data, rule))

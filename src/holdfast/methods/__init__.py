@@ -74,11 +74,15 @@ class Method(MethodSettings):
     What a training remembers is not in here but in a ``State``, a module that ``start`` makes and every function is
     given: ``state.context`` is what is known of the training, ``state.stage`` the stage under way. What the method
     registers there as parameters (an auxiliary model) is trained by the ``auxiliary_loss`` of its views, with an
-    optimiser like the main one; buffers are saved and restored with the run.
+    optimiser like the main one; buffers are saved and restored with the run. Where ranks share a batch, a method sees
+    all of it, but each call of a network computes a part of its rows on every rank: networks must treat rows alone.
     """
 
     capturable: ClassVar[bool] = True
     """Whether a step can be a CUDA graph: no host synchronisation, no control flow on tensor values."""
+    images_alone: ClassVar[bool] = False
+    """Whether the views of an image come from that image alone, and are rows of the same number in every call of a
+    network. Ranks that share a batch then need neither the pixels of each other's images nor gradients of them."""
     declared_passes: ClassVar[float] = 1.0
     measures: ClassVar[tuple[str, ...]] = ("accuracy",)
     """What an epoch's record says of the training images beside their loss, with ``train_`` before it."""

@@ -7,7 +7,7 @@ wrong and f does not, so that they are bias-conflicting: they go against the cor
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from holdfast.methods import Batch, Method, View, Views, method
 from holdfast.methods.jtt import Jtt
@@ -84,6 +84,7 @@ class BiasAdv(Method):
     order=30,
 )
 class ErmBiasAdv(BiasAdv, BiasedTraining):
+    images_alone: ClassVar[bool] = True
     lam: float = 1.0
     radius: float = 1.0
     beta: float = 2.0

@@ -1,0 +1,136 @@
+"""Trainings at once against one after the other, and what scheduling them costs.
+
+    python benchmarks/parallel.py gpu --root DATA [--at-once 1 2 3 4] [--out benchmarks/results/parallel_gpu.json]
+    python benchmarks/parallel.py cpu [--at-once 1 2 ...] [--out benchmarks/results/parallel_cpu.json]
+    python benchmarks/parallel.py overhead [--cells 1000] [--at-once 16] [--out benchmarks/results/scheduling.json]
+
+gpu: twelve trainings of a ResNet-18 with CIFAR stem, and of one with ImageNet stem, on 10,000 images of CIFAR-10 in
+bf16, as local processes on one GPU, with and without MPS; the clock runs from the start of the first training to the
+end of the last, so that the start of processes is not counted. DATA holds cifar10.npz. cpu: the same for a
+small network on the embedded digits, with one thread each. overhead: cells that sleep for a second under their leases;
+the ideal is cells × 1 s ÷ workers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from record import write_result
+
+from holdfast.comparisons.cell_training import CellOutcome, CellTask, train_cells
+from holdfast.comparisons.executors import local_processes, make_executor
+from holdfast.comparisons.leases import leased
+from holdfast.comparisons.running import compare
+from holdfast.settings import TrainSettings
+from holdfast.settings.engine_settings import EngineSettings
+
+BF16 = {"precision": "bf16", "channels_last": True, "eval_every": 0, "checkpoint_every": 1000, "crop": 4, "flip": True}
+NETS = {"CIFAR stem": "cifar-resnet18", "ImageNet stem": "torchvision:resnet18"}
+RUNS = 12
+
+
+def span(out: Path) -> tuple[float, float]:
+    """(seconds from the start of the first training to the end of the last training, sum of the seconds in epochs)."""
+    records = [[json.loads(line) for line in path.read_text().splitlines()] for path in out.glob("*/metrics.jsonl")]
+    first = min(path.stat().st_mtime for path in out.glob("*/run.yaml"))
+    last = max(path.stat().st_mtime for path in out.glob("*/model.safetensors"))
+    return last - first, sum(record["seconds"] for own in records for record in own)
+
+
+def timed(at_once: int, settings: dict[str, Any]) -> dict[str, float]:
+    with tempfile.TemporaryDirectory() as place:
+        out = Path(place) / "c"
+        began = time.monotonic()
+        compare(out=out, methods=["erm"], seeds=RUNS, parallel=at_once, progress=False, **settings)
+        wall = time.monotonic() - began
+        seconds, training = span(out)
+    return {"at_once": at_once, "seconds": seconds, "wall_s": wall, "training_s": training}
+
+
+def table(rows: list[dict[str, Any]]) -> None:
+    one = {row.get("net", ""): row["seconds"] for row in rows if row["at_once"] == 1}
+    for row in rows:
+        row["gain"] = one[row.get("net", "")] / row["seconds"]
+        shown = {key: round(value, 2) if isinstance(value, float) else value for key, value in row.items()}
+        print(json.dumps(shown), flush=True)
+
+
+def gpu(args: argparse.Namespace) -> dict[str, Any]:
+    rows: list[dict[str, Any]] = []
+    with np.load(args.root / "cifar10.npz") as given, tempfile.TemporaryDirectory() as place:
+        few = {name: given[name][: args.images] for name in given.files}
+        np.savez(Path(place) / "few.npz", **few)
+        base = {"data": str(Path(place) / "few.npz"), "epochs": args.epochs, "device": "cuda", **BF16}
+        for stem, net in NETS.items():
+            for mps in (True, False):
+                for at_once in args.at_once if mps else [n for n in args.at_once if n > 1]:
+                    local_processes.MPS = "nvidia-cuda-mps-control" if mps else "no-such-program"
+                    rows.append({"net": stem, "mps": mps and at_once > 1, **timed(at_once, {**base, "model": net})})
+                    print(rows[-1], flush=True)
+    table(rows)
+    return {"runs": RUNS, "epochs": args.epochs, "images": args.images, "rows": rows}
+
+
+def cpu(args: argparse.Namespace) -> dict[str, Any]:
+    base = {"data": "coloured-digits", "epochs": args.epochs, "device": "cpu"}
+    rows: list[dict[str, Any]] = [timed(at_once, base) for at_once in args.at_once]
+    table(rows)
+    return {"runs": RUNS, "epochs": args.epochs, "rows": rows}
+
+
+def sleep_cell(task: CellTask, shared: object) -> CellOutcome:
+    """A cell of one second: its lease is taken, renewed and given back as that of a training."""
+    with leased(task.out, task.name, seconds=task.lease, driver=task.driver, evict=task.evict) as lease:
+        assert lease is not None
+        lease.adopt()
+        lease.folder.mkdir()
+        time.sleep(1.0)
+    return CellOutcome("done")
+
+
+def overhead(args: argparse.Namespace) -> dict[str, Any]:
+    workers = args.at_once[-1]
+    where = EngineSettings(parallel=str(workers), engine=args.engine)
+    with tempfile.TemporaryDirectory() as place:
+        tasks = [CellTask(f"cell{i:04d}", Path(place), TrainSettings()) for i in range(args.cells)]
+        executor = make_executor(where, device="cpu", calls=len(tasks))
+        began, first, ended = time.monotonic(), 0.0, 0
+        for _ in train_cells(tasks, executor, call=sleep_cell):
+            first = first or time.monotonic() - began
+            ended += 1
+        seconds = time.monotonic() - began
+    assert ended == args.cells
+    ideal = args.cells / workers
+    found = {"cells": args.cells, "workers": workers, "engine": args.engine, "seconds": seconds, "ideal_s": ideal}
+    return found | {"start_s": first - 1.0, "overhead": seconds / ideal - 1}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("gpu", "cpu", "overhead"))
+    parser.add_argument("--root", type=Path, default=Path("data"))
+    parser.add_argument("--at-once", type=int, nargs="+", default=[1, 2, 3, 4])
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--images", type=int, default=10_000)
+    parser.add_argument("--cells", type=int, default=1000)
+    parser.add_argument("--engine", default="local")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    figures = {"gpu": gpu, "cpu": cpu, "overhead": overhead}[args.what](args)
+    print(json.dumps({key: value for key, value in figures.items() if key != "rows"}))
+    if args.out is not None:
+        write_result(args.out, figures, gpu=args.what == "gpu")
+
+
+if __name__ == "__main__":
+    from parallel import main as own_main  # workers import this file by its name, not as __main__
+
+    own_main()

@@ -1,0 +1,49 @@
+"""Where many trainings run: in this process, in local processes or on a Ray cluster.
+
+An executor calls one function on many arguments, several at once, and hands back what came of each, in the order in
+which they end. It knows nothing of trainings: what a worker did before it died is for leases to sort out.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from holdfast.comparisons.executors.executor_protocol import PER_GPU, Crashed, Executor, WorkerDied
+from holdfast.settings.engine_settings import EngineSettings
+
+__all__ = ["Crashed", "Executor", "WorkerDied", "make_executor", "usable_cores"]
+
+
+def usable_cores() -> int:
+    """Processors that this process may use: those it is bound to, and no more than its container has a share of."""
+    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return max(1, min(bound, round(int(quota) / int(period))))
+    except (OSError, ValueError):  # no container, or "max": no limit
+        return bound
+
+
+def make_executor(settings: EngineSettings, *, device: str = "auto", calls: int = 1) -> Executor:
+    """The executor that settings ask for. calls: how many there will be, at most.
+
+    On Ray, as many run at once as the cluster has room for, unless ``parallel`` is a number.
+    """
+    wanted, threads = settings.parallel, settings.threads or 1
+    if settings.engine == "ray":
+        from holdfast.comparisons.executors.ray_cluster import RayCluster
+
+        most = int(wanted) if wanted and wanted != "auto" else None
+        return RayCluster(settings.address, most=most, device=device, threads=threads)
+    from holdfast.comparisons.executors.local_processes import LocalProcesses, gpus_for
+    from holdfast.comparisons.executors.this_process import ThisProcess
+
+    if wanted is None:
+        return ThisProcess(threads=settings.threads)
+    gpus = gpus_for(device)
+    fit = len(gpus) * PER_GPU if gpus else max(1, usable_cores() // threads)
+    workers = min(fit if wanted == "auto" else int(wanted), max(1, calls))
+    if workers == 1:
+        return ThisProcess(threads=settings.threads if gpus else threads)
+    return LocalProcesses(workers, threads=threads, gpus=gpus)

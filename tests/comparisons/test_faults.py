@@ -1,0 +1,228 @@
+"""Trainings side by side, and what becomes of them when workers and drivers are killed, stopped and woken up."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from holdfast.comparisons.cell_training import MOST_DEATHS, CellTask, train_cells
+from holdfast.comparisons.executors import WorkerDied, make_executor
+from holdfast.comparisons.executors.local_processes import LocalProcesses
+from holdfast.comparisons.leases import CELLS, Holder, holder
+from holdfast.comparisons.running import compare
+from holdfast.errors import HoldfastError
+from holdfast.settings import TrainSettings
+from holdfast.settings.engine_settings import EngineSettings
+
+from .test_leases import other_process, until
+
+NAMES = ("erm-seed0", "erm-seed1", "lff-seed0", "lff-seed1")
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    place = tmp_path_factory.mktemp("data") / "d.npz"
+    random = np.random.default_rng(0)
+    x, y = random.integers(0, 256, (300, 8, 8), np.uint8), np.arange(300) % 3
+    np.savez(place, x_train=x, y_train=y, x_test=x[:60], y_test=y[:60])
+    own = {"data": str(place), "device": "cpu", "epochs": 8, "batch_size": 30, "workers": 0}
+    return {**own, "methods": ["erm", "lff"], "seeds": 2, "progress": False, "parallel": 1}
+
+
+@pytest.fixture(scope="module")
+def alone(asked: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same comparison without disturbance, in this process."""
+    out = tmp_path_factory.mktemp("alone") / "c"
+    compare(out=out, **asked)
+    return out
+
+
+def require_same(out: Path, alone: Path) -> None:
+    """Weights and table of an undisturbed comparison, bit for bit, and nothing else left behind."""
+    for name in NAMES:
+        assert (out / name / "model.safetensors").read_bytes() == (alone / name / "model.safetensors").read_bytes()
+    assert (out / "comparison.json").read_text() == (alone / "comparison.json").read_text()
+    assert not (out / CELLS).exists()
+
+
+def training(out: Path, names: tuple[str, ...] = NAMES) -> Holder | None:
+    """A worker that is in the middle of a training, with a checkpoint to continue from."""
+    found = (holder(out, name) for name in names)
+    return next((one for one in found if one is not None and one.status.startswith("epoch")), None)
+
+
+@contextmanager
+def disturbed(out: Path, signals: tuple[int, ...]) -> Iterator[list[int]]:
+    """Send each signal to another worker that is seen training, while the block runs."""
+    sent: list[int] = []
+    ended = threading.Event()
+
+    def watch() -> None:
+        while len(sent) < len(signals) and not ended.wait(0.01):
+            if (found := training(out)) is not None and found.who["pid"] not in [*sent, os.getpid()]:
+                with suppress(ProcessLookupError):
+                    os.kill(found.who["pid"], signals[len(sent)])
+                    sent.append(found.who["pid"])
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield sent
+    finally:
+        ended.set()
+        thread.join()
+
+
+@pytest.mark.slow
+def test_workers_that_are_killed_or_hang_are_replaced(asked: dict[str, Any], alone: Path, tmp_path: Path) -> None:
+    """Two at once and one at a time give the same bits, also where a worker is killed and another stopped."""
+    with disturbed(tmp_path, (signal.SIGKILL, signal.SIGSTOP)) as sent:
+        done = compare(out=tmp_path, **asked | {"parallel": 2, "lease": 3.0})
+    assert len(sent) == 2
+    assert not done.failed
+    require_same(tmp_path, alone)
+    for pid in sent:
+        with pytest.raises(ProcessLookupError):  # it was ended, and waited for
+            os.kill(pid, 0)
+
+
+@pytest.mark.slow
+def test_a_driver_that_is_killed_takes_its_workers_along_and_is_continued(
+    asked: dict[str, Any], alone: Path, tmp_path: Path
+) -> None:
+    with other_process(lambda: compare(out=tmp_path, **asked | {"parallel": 2}) and None) as driver:
+        until(lambda: training(tmp_path), 60)
+        found = training(tmp_path)
+        assert found is not None
+        os.kill(driver, signal.SIGKILL)
+        until(lambda: found.surely_dead, 5)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/model.safetensors")}
+    compare(out=tmp_path, **asked)  # at once: on one machine nobody needs to wait for a lease to run out
+    assert {path: path.stat().st_mtime_ns for path in before} == before, "what was finished is not repeated"
+    require_same(tmp_path, alone)
+
+
+@pytest.mark.slow
+def test_a_driver_that_wakes_up_after_its_cell_was_taken_over(
+    asked: dict[str, Any], alone: Path, tmp_path: Path
+) -> None:
+    """Stopped in the middle of a training, which another command finishes; continued, it writes nothing into it."""
+    with other_process(lambda: compare(out=tmp_path, **asked | {"lease": 2.0}) and None) as sleeper:
+        until(lambda: training(tmp_path), 60)
+        os.kill(sleeper, signal.SIGSTOP)
+        compare(out=tmp_path, **asked | {"lease": 2.0})
+        require_same(tmp_path, alone)
+        before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/*") if path.is_file()}
+        os.kill(sleeper, signal.SIGCONT)
+        until(lambda: os.waitid(os.P_PID, sleeper, os.WEXITED | os.WNOHANG | os.WNOWAIT), 60)
+    after = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/*") if path.is_file()}
+    assert after == before
+    require_same(tmp_path, alone)
+
+
+@pytest.mark.slow
+def test_two_commands_in_one_folder_share_the_work(asked: dict[str, Any], alone: Path, tmp_path: Path) -> None:
+    with other_process(lambda: compare(out=tmp_path, **asked) and None):
+        until(lambda: training(tmp_path), 60)
+        compare(out=tmp_path, **asked)
+    require_same(tmp_path, alone)
+    started = {name: json.loads(json.dumps((tmp_path / name / "run.yaml").read_text())) for name in NAMES}
+    assert len(started) == len(NAMES)
+
+
+def echo(argument: Any, shared: Any) -> Any:
+    if argument == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if argument == "raise":
+        raise HoldfastError("bad value")
+    return argument, shared, torch.get_num_threads(), os.getpid()
+
+
+@pytest.mark.slow
+def test_local_processes_answer_raise_and_die(tmp_path: Path) -> None:
+    answers: dict[str, Any] = {}
+    with LocalProcesses(1).begin(echo, {"a": 1}) as pool:
+        for key in ("one", "raise", "die", "two"):
+            until(lambda: pool.free)
+            pool.submit(key, key)
+            until(lambda key=key: answers.update(pool.wait(0.1)) or key in answers, 60)
+    assert answers["one"][:3] == ("one", {"a": 1}, 1)
+    assert answers["one"][3] != os.getpid()
+    assert str(answers["raise"].error) == "bad value"
+    assert answers["die"] == WorkerDied("its process was ended by SIGKILL (was there enough memory?)")
+    assert answers["two"][3] != answers["one"][3], "a new worker in its place"
+    with pytest.raises(ProcessLookupError):
+        os.kill(answers["two"][3], 0)
+
+
+class AlwaysDead:
+    """An executor whose workers never answer."""
+
+    free = True
+
+    def begin(self, call: Any, shared: Any) -> AlwaysDead:
+        self.calls: list[str] = []
+        return self
+
+    def submit(self, key: str, argument: Any) -> None:
+        self.calls.append(key)
+
+    def wait(self, seconds: float) -> list[tuple[str, Any]]:
+        return [(self.calls[-1], WorkerDied("of a broken machine"))] if self.calls else []
+
+    def kill(self, key: str) -> None: ...
+
+    def __enter__(self) -> AlwaysDead:
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+def test_a_cell_that_kills_its_workers_is_given_up(tmp_path: Path) -> None:
+    dead = AlwaysDead()
+    with pytest.raises(HoldfastError, match=f"cell was given up after {MOST_DEATHS} workers died at it: of a broken"):
+        list(train_cells([CellTask("cell", tmp_path, TrainSettings())], dead))
+    assert len(dead.calls) == MOST_DEATHS
+
+
+def test_what_cannot_be_sent_to_other_processes_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(HoldfastError, match="cannot be sent to other processes.*leave --parallel out"):
+        LocalProcesses(2).begin(echo, lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"parallel": "0"}, "parallel must be auto or a whole number >= 1, got '0'"),
+        ({"parallel": "many"}, "parallel must be auto or a whole number >= 1, got 'many'"),
+        ({"threads": 0}, "threads must be >= 1, got 0"),
+        ({"address": "1.2.3.4:6379"}, "address 1.2.3.4:6379 needs engine ray"),
+        ({"lease": 0.0}, "lease must be > 0, got 0.0"),
+    ],
+)
+def test_bad_settings(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(HoldfastError, match=message):
+        EngineSettings(**given)
+
+
+def test_as_many_workers_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.comparisons.executors.usable_cores", lambda: 8)
+
+    def workers(calls: int, **given: Any) -> int:
+        return getattr(make_executor(EngineSettings(**given), device="cpu", calls=calls), "workers", 1)
+
+    assert workers(100, parallel="auto") == 8
+    assert workers(3, parallel="auto") == 3, "no more than there are trainings"
+    assert workers(100, parallel="auto", threads=3) == 2
+    assert workers(100, parallel="5") == 5
+    assert workers(100) == 1
