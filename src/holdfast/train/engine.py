@@ -391,8 +391,11 @@ class StageRun:
         scales = None if decay == 1 else layer_scales(self.trainee, decay)
         build = partial(build_optimizer, settings.optimizer, fused=trainer.fused, scales=scales)
         skip = loop.precision == "fp16"  # elsewhere a step that is not finite ends the training
-        self.optimizer = build(self.trainee.named_parameters(), self.ascent.optimizer, skip_nonfinite=skip)
-        trained = {id(p) for p in self.trainee.parameters()}
+        parameters = dict(self.trainee.named_parameters())
+        if (along := method.trained_along(state)) is not None:
+            parameters |= along.named_parameters("along")
+        self.optimizer = build(parameters.items(), self.ascent.optimizer, skip_nonfinite=skip)
+        trained = {id(p) for p in parameters.values()}
         own = [(n, p) for n, p in state.named_parameters() if p.requires_grad and id(p) not in trained]
         if scales is not None:  # an auxiliary network is built as the main one is, under a name of the method's
             scales = {n: scales.get(n.partition(".")[2], 1.0) for n, _ in own}
