@@ -85,6 +85,15 @@ def test_statistics_of_its_own_per_rank_unless_synchronised() -> None:
     first, second = (found["0"] for found in in_ranks(2, trained_all, [one]))
     assert all(torch.equal(first[key], second[key]) for key in first)
     assert not torch.allclose(first["weights"], trained(one)["weights"], atol=1e-6)
+    step = {**one, "batch_size": 23}  # 12 rows and 11: their means, each by its rows, are the mean of all
+    alone, (together, _) = (
+        trained(step)["statistics"],
+        (found["0"]["statistics"] for found in in_ranks(2, trained_all, [step])),
+    )
+    torch.testing.assert_close(together[:4], alone[:4], rtol=0, atol=1e-10)
+    assert not torch.allclose(together[4:8], alone[4:8], rtol=0, atol=1e-10), (
+        "variances within ranks miss the one between them"
+    )
 
 
 def test_climbing_per_rank_is_m_sharpness() -> None:
