@@ -124,6 +124,11 @@ class Method(MethodSettings):
         """The network that the main optimiser trains in this stage."""
         return model
 
+    def trained_along(self, state: State) -> nn.Module | None:
+        """The part of the state that the main loss and the main optimiser train, such as layers that stand in for some
+        of the model's; every other part is trained by the ``auxiliary_loss``."""
+        return None
+
     def repeats(self, state: State) -> Tensor | None:
         """(N,) how often an epoch of this stage shows each training sample; None is once."""
         return None
@@ -134,12 +139,12 @@ class Method(MethodSettings):
 
     def forward(self, model: nn.Module, views: Views, *, state: State) -> tuple[Tensor, ...]:
         """Logits of each view."""
-        from holdfast.module_state import frozen_statistics
+        from holdfast.module_state import call_with, frozen_statistics
 
         logits = []
         for view in views.items:
             with nullcontext() if view.update_statistics else frozen_statistics(model):
-                logits.append(model(view.x))
+                logits.append(call_with(view.norms, model, view.x))
         return tuple(logits)
 
     def loss(self, logits: tuple[Tensor, ...], views: Views) -> Tensor:

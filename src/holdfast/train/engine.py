@@ -299,7 +299,7 @@ class Trainer:
     def _diverged(self, what: str) -> Diverged:
         good = self.folder.checkpoints.newest if self.folder is not None else None
         kept = f"the last good checkpoint is {good}" if good else "no checkpoint was written before it"
-        rate = self.settings.optimizer.peak_lr
+        rate = self.settings.optimizer.lr
         return Diverged(f"{what}; {kept}; try a lower --lr (now {rate:g}), --clip 1, or another --precision")
 
     def _leave(self) -> None:
@@ -400,8 +400,11 @@ class StageRun:
         scales = None if decay == 1 else layer_scales(self.trainee, decay)
         build = partial(build_optimizer, settings.optimizer, fused=trainer.fused, scales=scales)
         skip = loop.precision == "fp16"  # elsewhere a step that is not finite ends the training
-        self.optimizer = build(self.trainee.named_parameters(), self.ascent.optimizer, skip_nonfinite=skip)
-        trained = {id(p) for p in self.trainee.parameters()}
+        parameters = dict(self.trainee.named_parameters())
+        if (along := method.trained_along(state)) is not None:
+            parameters |= along.named_parameters("along")
+        self.optimizer = build(parameters.items(), self.ascent.optimizer, skip_nonfinite=skip)
+        trained = {id(p) for p in parameters.values()}
         own = [(n, p) for n, p in state.named_parameters() if p.requires_grad and id(p) not in trained]
         if scales is not None:  # an auxiliary network is built as the main one is, under a name of the method's
             scales = {n: scales.get(n.partition(".")[2], 1.0) for n, _ in own}
@@ -476,7 +479,7 @@ class StageRun:
         """The learning rate at a step of this stage."""
         steps, epochs = self.steps_per_epoch, self.stage.epochs
         factor = rate_factor(self.settings.schedule, step, steps_per_epoch=steps, epochs=epochs)
-        return self.settings.optimizer.peak_lr * factor
+        return self.settings.optimizer.lr * factor
 
     def follow_schedule(self, step: int) -> None:
         """Set learning rates and the ascent's radius for a step of this stage."""

@@ -166,7 +166,7 @@ class Step:
             before = self.ascent.direction(self, drawn, others)
         drawn = self._weighed(drawn) if before is None else before.drawn
         self.optimizer.first_step(zero_grad=True, scaler=self.scaler)
-        with nullcontext() if before is None else frozen_statistics(self.model):
+        with nullcontext() if before is None else self.without_trace():
             moved = self.gradients(drawn)
         return moved if before is None else before
 
@@ -176,8 +176,10 @@ class Step:
         weighed = []
         for views, share in drawn:
             if views.weigh is not None:
-                with self.autocast(), frozen_statistics(self.model):
-                    views = views.weigh(self.method.forward(self.model, views, state=self.state)[0])
+                with self.autocast():
+                    with self.without_trace():
+                        logits = self.method.forward(self.model, views, state=self.state)[0]
+                    views = views.weigh(logits)
             weighed.append((views, share))
         return weighed
 
