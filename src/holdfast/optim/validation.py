@@ -58,8 +58,9 @@ def require_arguments(kind: type[Optimizer], base_optimizer: type[Optimizer], gi
     base = inspect.signature(base_optimizer).parameters
     if any(p.kind is p.VAR_KEYWORD for p in base.values()):
         return  # it judges them itself
-    own = [p.name for c in kind.__mro__ if c.__name__ != "Optimizer" and "__init__" in vars(c)
-           for p in inspect.signature(c.__init__).parameters.values() if p.kind is p.KEYWORD_ONLY]  # fmt: skip
+    made = [vars(one)["__init__"] for one in kind.__mro__ if issubclass(one, Optimizer) and "__init__" in vars(one)]
+    takes = (p for init in made[:-1] for p in inspect.signature(init).parameters.values())  # the last is torch's
+    own = [p.name for p in takes if p.kind is p.KEYWORD_ONLY]
     known = dict.fromkeys([*own, *list(base)[1:]])
     for name in given:
         if name not in known:
