@@ -26,7 +26,7 @@ SYNONYMS = {
     "image_size": "img_size input_size resolution imgsz",
     "out": "output output_dir out_dir save_dir logdir",
     "generator": "rng",
-    "rho": "sam_rho neighborhood",
+    "rho": "sam_rho neighborhood radius eps epsilon",
     "lmbda": "lambda_ lam ema momentum_m",
     "bounds": "clip_min clip_max clip_range clip_values",
     "name": "corruption corruption_name",
@@ -42,6 +42,17 @@ class HoldfastError(Exception):
 
 class UnknownArgument(HoldfastError, TypeError):
     """A keyword argument that a function does not take; a TypeError as for every Python function."""
+
+
+class RankEnded(HoldfastError):
+    """This process ends because another rank of its training has failed or was lost.
+
+    code: what a command exits with. reported: whether another rank says why.
+    """
+
+    def __init__(self, message: str, *, code: int, reported: bool = False) -> None:
+        super().__init__(message)
+        self.code, self.reported = code, reported
 
 
 class Interrupted(KeyboardInterrupt):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 import torch
@@ -41,6 +41,13 @@ def frozen_statistics(model: nn.Module) -> Iterator[None]:
     For a second pass at moved weights, so that statistics are updated once per step. Modules behave as in training;
     what they wrote is put back afterwards. Switching their tracking off instead would make a compiled model compile
     a second time, to slower code, and would miss modules that users wrote.
+
+    >>> import torch
+    >>> norm = torch.nn.BatchNorm1d(1)
+    >>> with frozen_statistics(norm):
+    ...     out = norm(torch.tensor([[5.0], [7.0]]))
+    >>> norm.running_mean
+    tensor([0.])
     """
     places = [(module, name, buffer) for module in model.modules() for name, buffer in module._buffers.items()]
     by_kind: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}  # each list is one kernel
@@ -68,3 +75,14 @@ def _repeats_itself(tensor: Tensor) -> bool:
     """Whether several elements share memory, so that it cannot be written to."""
     strides = zip(tensor.stride(), tensor.shape, strict=True) if tensor.layout == torch.strided else ()
     return any(stride == 0 and size > 1 for stride, size in strides)
+
+
+def call_with(tensors: Mapping[str, Tensor], model: nn.Module, x: Tensor) -> Tensor:
+    """``model(x)`` with these parameters and buffers in place of its own, by their names; it may be a compiled model.
+
+    A forward pass that writes to a buffer writes to the one that stands in.
+    """
+    if not tensors:
+        return model(x)  # type: ignore[no-any-return]
+    prefix = "_orig_mod." if hasattr(model, "_orig_mod") else ""
+    return torch.func.functional_call(model, {prefix + name: t for name, t in tensors.items()}, (x,))  # type: ignore[no-any-return]
