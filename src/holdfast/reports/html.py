@@ -77,6 +77,13 @@ def report(
 
     name: what the findings are of, where they come without a folder. measures: what their numbers are, by check, for
     findings that are not of a declared check.
+
+    >>> import tempfile
+    >>> from holdfast.types import Finding
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     page = report([Finding("accuracy", "accuracy", 0.9, 100, 0.83, 0.94)], f"{place}/report.html", name="mine")
+    ...     "90.0" in page.read_text(encoding="utf-8")
+    True
     """
     if isinstance(findings, (str, os.PathLike)):
         require(name is None, f"name {name!r} is for findings alone, and {findings} has names of its own; leave it out")
