@@ -332,7 +332,9 @@ def _study(task: SearchTask) -> Any:
     kind: dict[str, Any] = {"connect_args": {"timeout": 60}} if task.storage.startswith("sqlite") else {}
     beats = {"heartbeat_interval": max(1, round(task.lease / 6)), "grace_period": max(2, round(task.lease))}
     try:
-        storage = optuna.storages.RDBStorage(task.storage, engine_kwargs=kind, failed_trial_callback=stale, **beats)
+        storage = optuna.storages.RDBStorage(
+            task.storage, engine_kwargs=kind, heartbeat_stale_trial_callback=stale, **beats
+        )
     except Exception as error:  # of SQLAlchemy, of a driver that is missing, or of the network
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise HoldfastError(f"cannot use the storage {task.storage}: {reason}; correct its URL") from error
