@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 PARTS = '''
-"""Seven parts of another package."""
+"""Eight parts of another package."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from holdfast.ascents import Sam
 from holdfast.detect.detectors.detector import Detector
 from holdfast.methods import Method
 from holdfast.models.source_types import ModelSource, SourceModel
-from holdfast.parts import ascent, check, corruption, detector, method, reader, source
+from holdfast.parts import ascent, check, corruption, detector, method, reader, source, tracker
 from holdfast.types import Finding, Measure, Needs, Unit, View, Views
 
 
@@ -119,6 +119,22 @@ class Tiny(ModelSource):
 
         layers = [nn.AdaptiveAvgPool2d(16), nn.Flatten(), nn.Linear(256 * channels, 8), nn.ReLU()]
         return SourceModel(nn.Sequential(*layers, nn.Linear(8, num_classes)))
+
+
+@tracker("notebook", about="A text file of one's own.", package="json")
+class Notebook:
+    def start(self, run):
+        self.lines = [f"{run.name} {run.settings['data']}"]
+        return "page 1"
+
+    def log(self, values, step):
+        self.lines.append(f"step {step} loss {values['main/train_loss']:.3f}")
+
+    def finish(self, results, files, status):
+        self.lines += [f"{name} {value}" for name, value in results.items()]
+        self.lines += [status, *(path.name for path in files), ""]
+        with open("notebook.txt", "a") as file:
+            file.write("\\n".join(self.lines))
 '''
 
 
@@ -157,6 +173,7 @@ def holdfast(place: Path, *words: str, code: int = 0) -> str:
         ("data", "stripes .*Stripes that tell the class."),
         ("sources", "tiny:NAME .*A linear network."),
         ("models", "tiny:linear"),
+        ("trackers", "notebook .*A text file of one's own."),
     ],
 )
 def test_it_is_listed(place: Path, kind: str, line: str) -> None:
@@ -179,11 +196,18 @@ def test_it_is_explained_by_help(place: Path) -> None:
 def test_it_trains_audits_gates_reports_and_detects(place: Path) -> None:
     common = ("--device", "cpu", "--quiet")
     words = ("train", "--data", "stripes", "--model", "tiny:linear", "--method", "mirrored", "--ascent", "sam-signs")
-    holdfast(place, *words, "--epochs", "8", "--lr", "0.1", "--out", "run", *common)
+    holdfast(place, *words, "--epochs", "8", "--lr", "0.1", "--out", "run", "--track", "notebook", *common)
+    noted = (place / "notebook.txt").read_text(encoding="utf-8").splitlines()
+    assert noted[0] == "run stripes"
+    assert sum(line.startswith("step ") for line in noted) == 8
+    assert noted[-5:] == ["finished", "run.yaml", "metrics.jsonl", "findings.json", "report.html"]
     wanted = ("--checks", "accuracy", "corruptions", "darkness", "--set", "darkness.level=0.8")
     kinds = ("--set", "corruptions.kinds=negative")
     audit = ("audit", "run", "--data", "stripes", *wanted, *kinds, "--out", "audit", *common)
-    shown = holdfast(place, *audit, "--fail-under", "dark_accuracy=0.01")
+    shown = holdfast(place, *audit, "--fail-under", "dark_accuracy=0.01", "--track", "notebook")
+    noted = (place / "notebook.txt").read_text(encoding="utf-8").splitlines()[len(noted) :]
+    assert noted[0] == "audit stripes"
+    assert any(line.startswith("dark_accuracy ") for line in noted), "a headline of a check of its own"
     assert "accuracy in the dark" in shown
     findings = json.loads((place / "audit" / "findings.json").read_text(encoding="utf-8"))
     (dark,) = (f for f in findings["findings"] if f["name"] == "dark_accuracy")

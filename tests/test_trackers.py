@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,13 +12,14 @@ import numpy as np
 import pytest
 import torch
 
+import holdfast
 from holdfast import trackers
 from holdfast.cli import main
 from holdfast.data.splits import all_images
 from holdfast.errors import HoldfastError
 from holdfast.parts import TRACKERS, TrackerPart
 from holdfast.reports import read_findings
-from holdfast.trackers import ARTIFACTS, TrackedRun, Tracking
+from holdfast.trackers import ARTIFACTS, AUDIT_ARTIFACTS, TrackedRun, Tracking
 from holdfast.train import fit
 from tests.conftest import make_data
 
@@ -164,8 +166,62 @@ def test_unknown_trackers_and_missing_packages_are_refused(
 
 def test_tensorboard_needs_a_folder() -> None:
     pytest.importorskip("tensorboard")
-    with pytest.raises(HoldfastError, match="--track tensorboard needs a run folder; give --out"):
+    with pytest.raises(HoldfastError, match="--track tensorboard needs a folder; give --out"):
         fit(make_data(), track=["tensorboard"], **QUICK)
+
+
+@pytest.fixture(scope="module")
+def trained(bars: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "trained"
+    assert train(bars, out) == 0
+    return out
+
+
+@pytest.mark.slow
+def test_an_audit_is_recorded_with_its_headlines_findings_and_report(
+    trained: Path, tmp_path: Path, recorder: list[tuple[str, Any]]
+) -> None:
+    words = ["audit", str(trained), "--checks", "accuracy", "attacks", "--set", "attacks.images=8", "--device", "cpu"]
+    words += ["--out", str(tmp_path / "audit"), "--workers", "0", "--quiet", "--track", "recorder"]
+    assert main([*words, "--track-project", "birds", "--fail-under", "accuracy=0.99"]) == 1
+    (_, run), (last, (results, files, status)) = recorder
+    assert (run.name, run.folder, run.project) == ("audit", tmp_path / "audit", "birds")
+    assert run.settings["checks"] == "accuracy attacks"
+    assert run.settings["model"] == "trained"
+    assert run.settings["seed"] == "0"
+    file = read_findings(tmp_path / "audit" / "findings.json")
+    headline = {m.name for m in file.measures.values() if m.headline}
+    assert {name.partition("/")[0] for name in results} <= headline | {"passed"}
+    assert results["accuracy"] == next(f.value for f in file.findings if f.name == "accuracy" and not f.where)
+    assert sum(name.startswith("robust_accuracy/") for name in results) >= 1
+    assert all(re.fullmatch(r"[\w./ -]+", name) for name in results), "what MLflow takes as the name of a metric"
+    assert results["passed"] == 0
+    assert (last, files, status) == ("finish", list(AUDIT_ARTIFACTS), "finished")
+
+
+def test_audits_of_several_models_and_those_that_fail(
+    trained: Path, bars: Path, tmp_path: Path, recorder: list[tuple[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    how: dict[str, Any] = {"checks": ["accuracy"], "device": "cpu", "workers": 0}
+    made = holdfast.audit(trained, against=trained, out=tmp_path / "two", track="recorder", **how)
+    (_, run), (_, (results, files, _)) = recorder
+    assert run.settings["against"] == made.files[1].model["name"]
+    assert files == ["report.html", "summary.md", "junit.xml", "findings.json"]
+    assert results["accuracy"] == made["accuracy"].value
+    recorder.clear()
+    holdfast.audit(trained, track=["recorder"], **how)  # without a folder there are no files to keep
+    assert [(name, told[1]) for name, told in recorder[1:]] == [("finish", [])]
+    assert recorder[0][1].name == "bars.npz-trained"
+    recorder.clear()
+    with pytest.raises(HoldfastError, match="unknown tracker 'recoder'; did you mean 'recorder'"):
+        holdfast.audit(trained, track="recoder", **how)
+    with pytest.raises(HoldfastError, match="unknown check"):
+        holdfast.audit(trained, track="recorder", **how | {"checks": ["acuracy"]})
+    assert recorder == []
+    assert main(["audit", str(trained), "--track", "recoder"]) == 2
+    monkeypatch.setattr(Recorder, "fails", "finish")
+    with pytest.warns(UserWarning, match="recorder failed and gets nothing more of this audit: the server is gone"):
+        assert holdfast.audit(trained, track="recorder", **how).passed
 
 
 @pytest.mark.dev
@@ -197,6 +253,13 @@ def test_mlflow_has_the_run_and_resuming_continues_it(
     assert kept == {*ARTIFACTS}
     assert train(bars, run, "--track", "mlflow", "--resume") == 0
     assert len(client.search_runs([experiment.experiment_id])) == 1, "the same run, not another"
+    out = tmp_path / "audit"
+    words = ["audit", str(run), "--checks", "accuracy", "attacks", "--set", "attacks.images=8", "--out", str(out)]
+    assert main([*words, "--track", "mlflow", "--track-project", "audits", "--device", "cpu", "--quiet"]) == 0
+    (experiment,) = [e for e in client.search_experiments() if e.name == "audits"]
+    (found,) = client.search_runs([experiment.experiment_id])
+    assert found.data.metrics["passed"] == 1
+    assert {item.path for item in client.list_artifacts(found.info.run_id)} == {*AUDIT_ARTIFACTS}
     with mlflow.start_run() as active:  # a run of the caller's is used and stays open
         fit(make_data(), track=["mlflow"], **QUICK)
         assert mlflow.active_run().info.run_id == active.info.run_id

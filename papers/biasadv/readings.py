@@ -26,6 +26,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # what the papers share lies
 from sweeps import read_jobs, run_jobs, sweep_parser, train
 
 PIXEL = 1 / 255
+MAIN_TEXT: dict[str, object] = {"lam": 1.0, "radius": 0.7, "steps": 5, "beta": 1.5}
+"""The constants of the paper's main text for Corrupted CIFAR-10; the supplement's are others."""
 READINGS: dict[str, dict[str, object]] = {
     "erm": {"name": "erm"},
     "lff": {"name": "lff"},
@@ -46,6 +48,17 @@ READINGS: dict[str, dict[str, object]] = {
     "l2 1, beta 0.5": {"radius": 1.0, "beta": 0.5},
     "l2 1, raw": {"radius": 1.0, "difficulty": "raw"},
     "linf 8/255, raw": {"norm": "linf", "radius": 8 * PIXEL, "difficulty": "raw"},
+    **{
+        f"{base} {name}": {"name": f"{base}+biasadv", **MAIN_TEXT, **own}
+        for base in ("erm", "jtt", "lff")
+        for name, own in (
+            ("main text, shared norms", {}),
+            ("main text, auxiliary norms", {"batch_norm": "auxiliary"}),
+            ("noise, auxiliary norms", {"batch_norm": "auxiliary", "perturbation": "noise"}),
+            ("advprop, auxiliary norms", {"batch_norm": "auxiliary", "perturbation": "model"}),
+        )
+    },
+    "jtt": {"name": "jtt"},
 }
 
 

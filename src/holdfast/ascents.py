@@ -67,6 +67,8 @@ class Ascent(AscentSettings):
     reads_whole_set: ClassVar[bool] = False
     """Whether every step passes over the whole training set. Such a step cannot be captured as a CUDA graph."""
     declared_passes: ClassVar[float] = 2.0
+    per_rank: ClassVar[bool] = False
+    """Whether each rank of a training climbs along the gradient of its own part of a batch."""
 
     @property
     def passes(self) -> float:
@@ -116,6 +118,8 @@ class Sam(Ascent):
     """Radius of the ascent."""
     rho_schedule: Literal["constant", "linear", "cosine"] = "constant"
     """How the radius moves over the training, from rho to 0."""
+    per_rank: bool = False  # type: ignore[misc]
+    """Under torchrun: each rank climbs along the gradient of its own part of the batch (m-sharpness), not of all."""
 
     def optimizer(
         self, params: Params, base: type[Optimizer], *, scheduled: Scheduled, skip_nonfinite: bool, **options: Any

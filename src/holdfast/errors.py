@@ -44,6 +44,17 @@ class UnknownArgument(HoldfastError, TypeError):
     """A keyword argument that a function does not take; a TypeError as for every Python function."""
 
 
+class RankEnded(HoldfastError):
+    """This process ends because another rank of its training has failed or was lost.
+
+    code: what a command exits with. reported: whether another rank says why.
+    """
+
+    def __init__(self, message: str, *, code: int, reported: bool = False) -> None:
+        super().__init__(message)
+        self.code, self.reported = code, reported
+
+
 class Interrupted(KeyboardInterrupt):
     """A signal ended the work. Like Ctrl-C it is no Exception, so that nothing takes it for a crash.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 import torch
@@ -68,3 +68,14 @@ def _repeats_itself(tensor: Tensor) -> bool:
     """Whether several elements share memory, so that it cannot be written to."""
     strides = zip(tensor.stride(), tensor.shape, strict=True) if tensor.layout == torch.strided else ()
     return any(stride == 0 and size > 1 for stride, size in strides)
+
+
+def call_with(tensors: Mapping[str, Tensor], model: nn.Module, x: Tensor) -> Tensor:
+    """``model(x)`` with these parameters and buffers in place of its own, by their names; it may be a compiled model.
+
+    A forward pass that writes to a buffer writes to the one that stands in.
+    """
+    if not tensors:
+        return model(x)  # type: ignore[no-any-return]
+    prefix = "_orig_mod." if hasattr(model, "_orig_mod") else ""
+    return torch.func.functional_call(model, {prefix + name: t for name, t in tensors.items()}, (x,))  # type: ignore[no-any-return]

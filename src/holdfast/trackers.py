@@ -1,5 +1,5 @@
-"""Where a training is recorded beside its run folder: TensorBoard, MLflow, Weights & Biases. Open this file to write a
-tracker.
+"""Where trainings and audits are recorded beside their folders: TensorBoard, MLflow, Weights & Biases. Open this
+file to write a tracker.
 
 A tracker is a class with ``@tracker`` on top (holdfast.parts) and the three functions of :class:`Tracker`;
 :class:`Tracking` calls those of every tracker that ``--track`` names. A package is imported when its tracker starts.
@@ -27,6 +27,8 @@ IDS: Final = "trackers.json"
 """In a run folder: under which id each tracker has the run, so that a resumed training continues there."""
 ARTIFACTS: Final = ("run.yaml", "metrics.jsonl", "findings.json", "report.html")
 """Files of a run folder that trackers get when a training ends; weights are not among them."""
+AUDIT_ARTIFACTS: Final = ("findings.json", "report.html", "summary.md", "junit.xml")
+"""The same of an audit."""
 PROJECT: Final = "holdfast"
 
 Status = Literal["finished", "failed", "stopped"]
@@ -34,11 +36,11 @@ Status = Literal["finished", "failed", "stopped"]
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """What a tracker is told of a training.
+    """What a tracker is told of a training or an audit.
 
-    name: the folder's, or what is trained. settings: flat and plain. folder: where files are, if anywhere. project:
-    what to file it under, None for the tracker's own choice. known: its id, where the tracker has had it before. step:
-    the last one that is done, None where it starts from nothing.
+    name: the folder's, or what is trained or audited. settings: flat and plain. folder: where files are, if anywhere.
+    project: what to file it under, None for the tracker's own choice. known: its id, where the tracker has had it
+    before. step: the last one that is done, None where it starts from nothing.
     """
 
     name: str
@@ -63,10 +65,11 @@ class Tracker(Protocol):
 
 
 class Tracking(AbstractContextManager["Tracking"]):
-    """One training in all of its trackers; none of them by default.
+    """One training or audit in all of its trackers; none of them by default.
 
     A tracker that cannot start is an error before the first step. One that fails later, such as a server that is
-    gone, costs its own later numbers alone: the training continues, and ``note`` says so.
+    gone, costs its own later numbers alone: the training continues, and ``note`` says so. artifacts: files below the
+    folder to keep with it, where they are there. what: it is, for messages.
     """
 
     def __init__(
@@ -75,11 +78,14 @@ class Tracking(AbstractContextManager["Tracking"]):
         *,
         project: str | None = None,
         note: Callable[[str], None] = lambda text: None,
+        artifacts: Sequence[str] = ARTIFACTS,
+        what: str = "training",
     ) -> None:
         for part in (TRACKERS[name] for name in names):
             found = find_spec(part.package) is not None
             require(found, f"--track {part.name} needs a package; run: pip install 'holdfast[{part.extra}]'")
         self.names, self.project, self.note = tuple(dict.fromkeys(names)), project, note
+        self.artifacts, self.what = tuple(artifacts), what
         self.folder: Path | None = None
         self.values: dict[str, float] = {}
         self._live: dict[str, Tracker] = {}
@@ -90,14 +96,15 @@ class Tracking(AbstractContextManager["Tracking"]):
         return cls(loop.track, project=loop.track_project, note=note)
 
     def begin(self, settings: Mapping[str, Any], *, folder: Path | None = None, step: int | None = None) -> None:
-        """Start every tracker. settings: flat. step: the last one that a resumed training has done."""
+        """Start every tracker. settings: flat; data, model and method of them are the name where there is no folder.
+        step: the last one that a resumed training has done."""
         self.folder = folder
         ids = _read_ids(folder) if step is not None else {}
-        name = "-".join(str(_named(settings.get(key))) for key in ("data", "model", "method"))
+        name = "-".join(str(_named(settings[key])) for key in ("data", "model", "method") if key in settings)
         plain = {key: one for key, value in settings.items() for key, one in _dotted(key, value)}
         for own in self.names:
             part = TRACKERS[own]
-            require(folder is not None or not part.needs_folder, f"--track {own} needs a run folder; give --out")
+            require(folder is not None or not part.needs_folder, f"--track {own} needs a folder; give --out")
             run = TrackedRun(folder.name if folder else name, plain, folder, self.project, ids.get(own), step)
             made: Tracker = part.made()
             with explaining(f"cannot start {own}", f"{part.remedy or 'fix that'}, or leave it out of --track"):
@@ -119,7 +126,7 @@ class Tracking(AbstractContextManager["Tracking"]):
         status: Status = "finished"
         if kind is not None:
             status = "failed" if issubclass(kind, Exception) else "stopped"
-        paths = [self.folder / name for name in ARTIFACTS] if self.folder is not None else []
+        paths = [self.folder / name for name in self.artifacts] if self.folder is not None else []
         files = [path for path in paths if path.is_file()]
         self._each(lambda own: own.finish(self.values, files, status))
         self._live.clear()
@@ -130,7 +137,7 @@ class Tracking(AbstractContextManager["Tracking"]):
                 call(own)
             except Exception as error:  # whatever its package raises must not end a training
                 del self._live[name]
-                self.note(f"warning: {name} failed and gets nothing more of this training: {first_line(error)}")
+                self.note(f"warning: {name} failed and gets nothing more of this {self.what}: {first_line(error)}")
 
 
 def _read_ids(folder: Path | None) -> dict[str, str]:

@@ -55,12 +55,15 @@ class View:
     label: (B,) int64 classes or (B, K) probabilities.
     weight: (B,) weight of each sample's loss; None is 1.
     update_statistics: whether the model's running statistics follow these images.
+    norms: what these images go through instead of the model's own BatchNorm: scales, shifts and running statistics by
+    their names in the model.
     """
 
     x: Tensor
     label: Tensor
     weight: Tensor | None = None
     update_statistics: bool = True
+    norms: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

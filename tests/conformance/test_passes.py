@@ -85,7 +85,11 @@ def test_an_epoch_takes_the_passes_that_it_records(method: str, monkeypatch: pyt
         assert records[-1]["passes"] == shown[-1] / 96 > 1, "errors are shown several times"
 
 
-@pytest.mark.parametrize("settings", [{"lam": 0.0, "steps": 2}, {"steps": 1}])
+@pytest.mark.parametrize(
+    "settings",
+    [{"lam": 0.0, "steps": 2}, {"steps": 1}, {"perturbation": "model", "steps": 2}, {"perturbation": "noise"}],
+    ids=str,
+)
 def test_passes_follow_the_settings(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     records, found = counted(monkeypatch, method={"name": "lff+biasadv", **settings})
     assert sum(record["passes"] for record in records) == pytest.approx(found, rel=1e-6)

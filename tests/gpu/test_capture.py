@@ -36,6 +36,18 @@ def test_captured_equals_eager(method: str, optimizer: str) -> None:
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("ascent", ["none", "fsam"])
+def test_auxiliary_batch_norm_captured_equals_eager(ascent: str, compiled: bool) -> None:
+    method = {"name": "lff+biasadv", "steps": 2, "batch_norm": "auxiliary"}
+    settings = {**COMMON, "method": method, "ascent": ascent, "deterministic": True, "compile": compiled}
+    data = make_data(100, channels=3, groups=2)
+    eager, captured = (fit(data, capture=c, **settings) for c in ("off", "on"))
+    torch.testing.assert_close(flat_weights(eager.model), flat_weights(captured.model), rtol=1e-4, atol=1e-5)
+    shared = fit(data, capture="on", **{**settings, "method": {**method, "batch_norm": "shared"}})
+    assert float((flat_weights(shared.model) - flat_weights(captured.model)).norm()) > 1e-2, "the setting does nothing"
+
+
 @pytest.mark.parametrize("ascent", ["none", "sam", "sam-db"])
 def test_partners_from_the_whole_set_captured_equal_eager(ascent: str) -> None:
     """A step is then given a second batch, and for sam-db a third: the graph must read the right one as partners."""

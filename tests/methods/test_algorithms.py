@@ -63,12 +63,15 @@ def batches() -> list[Batch]:
 
 
 def train(method: Method, state: State, model: nn.Module, make: Callable[[Any], torch.optim.Optimizer]) -> None:
+    along = method.trained_along(state)
+    beside = list(along.parameters()) if along is not None else []
+    own = [p for p in state.parameters() if all(p is not other for other in beside)]
     step = Step(
         model=model,
         method=method,
         state=state,
-        optimizer=make(model.parameters()),
-        auxiliary_optimizer=make(state.parameters()) if list(state.parameters()) else None,
+        optimizer=make([*model.parameters(), *beside]),
+        auxiliary_optimizer=make(own) if own else None,
         augment=lambda x, generator: x,  # type: ignore[arg-type]
         rng=Generators(0, torch.device("cpu")),
         meters=Meters(torch.device("cpu")),
@@ -121,11 +124,20 @@ def attack(x: Tensor, y: Tensor, f: nn.Module, g: nn.Module, s: dict[str, Any]) 
 
 def reference(
     settings: dict[str, Any], f: nn.Module, g: nn.Module, make: Callable[[Any], torch.optim.Optimizer]
-) -> None:
-    """Two epochs of Algorithm 1, the second half of 2, or 3, on f and g in place."""
+) -> nn.Module:
+    """Two epochs of Algorithm 1, the second half of 2, or 3, on f and g in place; f as adversarial images see it."""
     s = dataclasses.asdict(MethodSettings.choose(settings)) | settings
     base, _, adversarial = s["name"].partition("+")
-    descend_f, descend_g = make(f.parameters()), make(g.parameters())
+    f_adv = f
+    if s.get("batch_norm") == "auxiliary":  # f with another BatchNorm
+        f_adv = copy.deepcopy(f)
+        for i in (0, 4):
+            f_adv.net[i] = f.net[i]
+    descend_f, descend_g = (
+        make([*{**dict.fromkeys(f.parameters()), **dict.fromkeys(f_adv.parameters())}]),
+        make(g.parameters()),
+    )
+    drawn = Generators(0, torch.device("cpu"))["attack"]
     f.train()
     g.train()
     memory: dict[str, dict[int, Tensor]] = {"f": {}, "g": {}}
@@ -136,7 +148,7 @@ def reference(
                 with torch.no_grad():
                     losses = {"g": cross(_peek(g, x), y), "f": cross(_peek(f, x), y)}
                 omega = _relative(losses, batch, memory, s)
-            x_adv = attack(x, y, f, g, s) if adversarial else None  # 1.5, 2.12, 3.6
+            x_adv = _perturbed(x, y, f, g, s, drawn) if adversarial else None  # 1.5, 2.12, 3.6
             if base != "jtt":  # 1.7-8, 3.9-10
                 descend_g.zero_grad()
                 gce(g(x), y, s["q"], s["gce"]).mean().backward()
@@ -146,12 +158,22 @@ def reference(
             if x_adv is not None:
                 weight = s["beta"] * (1 - omega) if base == "lff" else s["beta"]
                 before = copy.deepcopy(dict(f.named_buffers()))
-                risk = risk + (weight * cross(f(x_adv), y)).mean()
+                risk = risk + (weight * cross(f_adv(x_adv), y)).mean()
                 if s["running"] == "clean":
                     for name, buffer in f.named_buffers():
                         buffer.data.copy_(before[name])
             risk.backward()
             descend_f.step()
+    return f_adv
+
+
+def _perturbed(x: Tensor, y: Tensor, f: nn.Module, g: nn.Module, s: dict[str, Any], drawn: torch.Generator) -> Tensor:
+    """x_adv, or what a control has in its place."""
+    if s["perturbation"] == "noise":
+        direction = torch.randn(x.shape, generator=drawn).double()
+        length = direction.flatten(1).norm(dim=1).view(-1, 1, 1, 1)
+        return (x + s["radius"] * (1 - 2**-22) * direction / length).clamp(0, 1)
+    return attack(x, y, f, f, s | {"lam": 0.0}) if s["perturbation"] == "model" else attack(x, y, f, g, s)
 
 
 def _peek(model: nn.Module, x: Tensor) -> Tensor:
@@ -184,6 +206,11 @@ CASES: list[dict[str, Any]] = [
     {"name": "lff+biasadv", "space": "normalised", "lam": 0.0, "beta": 0.5},
     {"name": "lff+biasadv", "running": "clean"},
     {"name": "erm+biasadv", "running": "clean", "radius": 1.0},
+    {"name": "lff+biasadv", "batch_norm": "auxiliary"},
+    {"name": "erm+biasadv", "batch_norm": "auxiliary", "radius": 1.0},
+    {"name": "jtt+biasadv", "batch_norm": "auxiliary"},
+    {"name": "lff+biasadv", "perturbation": "noise"},
+    {"name": "erm+biasadv", "perturbation": "model", "batch_norm": "auxiliary"},
 ]
 
 
@@ -196,7 +223,10 @@ def test_steps_equal_the_pseudo_code(settings: dict[str, Any], optimizer: str) -
     (method, state), model = make_method(settings), make_net(1)
     f, g = copy.deepcopy(model), copy.deepcopy(state.biased)
     train(method, state, model, make)
-    reference(settings, f, g, make)
+    f_adv = reference(settings, f, g, make)
+    if settings.get("batch_norm") == "auxiliary":
+        for name, value in state.norms.tensors().items():
+            torch.testing.assert_close(value, f_adv.state_dict()[name], rtol=1e-10, atol=1e-10)
     for ours, theirs in ((model, f), (state.biased, g)):
         expected = theirs.state_dict()
         for name, value in ours.state_dict().items():

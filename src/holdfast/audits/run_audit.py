@@ -7,6 +7,7 @@ judged, and the folder is written.
 
 from __future__ import annotations
 
+import re
 import time
 import warnings as python_warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -33,8 +34,11 @@ from holdfast.models.sources.module import made_by
 from holdfast.module_state import evaluating
 from holdfast.parts import CHECKS
 from holdfast.reports.findings_file import AGAINST, PAIRED, CheckRecord, FindingsFile
+from holdfast.reports.robustness_summary import headline_findings
+from holdfast.reports.text import part
 from holdfast.settings import data_of_run
 from holdfast.settings.audit_settings import AuditSettings, make_settings
+from holdfast.trackers import AUDIT_ARTIFACTS, Tracking
 from holdfast.train.progress import Progress, make_progress
 from holdfast.train.run_result import Run
 from holdfast.types import Finding, Note
@@ -104,8 +108,10 @@ def audit(
         for one in given:
             if isinstance(module := one.model if isinstance(one, Run) else one, nn.Module):
                 borrowed.enter_context(evaluating(module))
+        how: dict[str, Any] = {"note": tell or python_warnings.warn, "artifacts": AUDIT_ARTIFACTS, "what": "audit"}
+        tracking = borrowed.enter_context(Tracking(request.track, project=request.track_project, **how))
         shown = borrowed.enter_context(make_progress(False if tell is not None and progress is None else progress))
-        return _audit(given, request, chosen, made, gates, out, command, tell, said, shown)
+        return _audit(given, request, chosen, made, gates, out, command, tell, said, shown, tracking)
 
 
 def _audit(
@@ -119,6 +125,7 @@ def _audit(
     tell: Callable[[str], None] | None,
     first: Sequence[Note],
     progress: Progress,
+    tracking: Tracking,
 ) -> Audit:
     seconds = None if request.budget is None else parse_budget(request.budget)
     place, started, where = None if out is None else Path(out), time.monotonic(), resolve_device(request.device)
@@ -145,6 +152,7 @@ def _audit(
         found = without_pictures(found) if request.no_images else found
         return replace(found, evidence=hide(found.evidence), settings=hide(found.settings))
 
+    tracking.begin(hide(_tracked(models, request, chosen)), folder=place)
     folders = [None if place is None else place / m.name if len(models) > 1 else place for m in models]
     results = []
     progress.begin("audit", len(models), len(chosen), 0)
@@ -177,7 +185,31 @@ def _audit(
     files = tuple(made_files)
     if place is not None:
         files = write_audit(place, files, models, [f for f in folders if f is not None], request, line)
-    return Audit(files, tuple(said), place)
+    made_audit = Audit(files, tuple(said), place)
+    if len(models) > 1:  # the findings of each model are in a folder of its own
+        tracking.artifacts += (f"{models[0].name}/findings.json",)
+    tracking.results({**headline_values(files[0]), "passed": float(made_audit.passed)})
+    return made_audit
+
+
+def _tracked(models: Sequence[AuditedModel], request: AuditSettings, chosen: Sequence[str]) -> dict[str, Any]:
+    """What a tracker is told of the settings of an audit."""
+    names = [one.name for one in models]
+    plain: dict[str, Any] = {k: str(v) for k, v in vars(request).items() if v is not None and v != ()}
+    plain |= {"data": models[0].data["name"], "model": names[0], "checks": " ".join(chosen)}
+    return plain | ({"against": " ".join(names[1:])} if names[1:] else {})
+
+
+def headline_values(file: FindingsFile) -> dict[str, float]:
+    """The headline measures of a model as plain numbers; one of several parts has its part in its name."""
+    found = {}
+    for measure, own in headline_findings(file.findings, file.measures):
+        for f in own:
+            # trackers take letters, digits and a few signs
+            where = "/" + " ".join(re.findall(r"[\w.-]+", part(f.where))) if f.where else ""
+            if f.value is not None:
+                found[f"{measure.name}{where}"] = f.value
+    return found
 
 
 def _key(model: AuditedModel, request: AuditSettings) -> dict[str, Any]:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Sequence
 
 from holdfast import __version__
 from holdfast.cli.audit import audit
-from holdfast.cli.common import at_home, narrate, parse, plain_warnings, refuse_empty, share_the_processor
+from holdfast.cli.common import (
+    at_home,
+    is_first_rank,
+    narrate,
+    parse,
+    plain_warnings,
+    refuse_empty,
+    share_the_processor,
+)
 from holdfast.cli.compare import compare
 from holdfast.cli.completion import CompletionOptions, completion_script
 from holdfast.cli.data import data_check, data_make
@@ -21,17 +31,26 @@ from holdfast.cli.report import report
 from holdfast.cli.shortcuts import shortcuts
 from holdfast.cli.terminal import READER_LEFT, reader_left, terminal
 from holdfast.cli.train import parse_train, train
+<<<<<<< HEAD
 from holdfast.cli.tune import tune
 from holdfast.errors import HoldfastError, Interrupted, require_known
+=======
+from holdfast.errors import HoldfastError, Interrupted, RankEnded, require, require_known
+>>>>>>> main
 from holdfast.signals import ended_by_term
 
 __all__ = ["COMMANDS", "main", "parse_train"]
 
 
+UNHEARD = 3.0
+"""Seconds after which an error that only this rank met is shown by it."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code.
 
-    0 done, 1 a gate failed, 2 bad input, 3 a check crashed, 128 + N ended by signal N (141: nobody reads the output).
+    0 done, 1 a gate failed, 2 bad input, 3 a check crashed, 4 another rank was lost, 128 + N ended by signal N (141:
+    nobody reads the output).
     """
     words = [at_home(word) for word in (sys.argv[1:] if argv is None else argv)]
     share_the_processor()
@@ -52,8 +71,16 @@ def _answer(words: list[str]) -> int:
                 return _dispatch(words)
             finally:
                 sys.stdout.flush()
+    except RankEnded as ended:
+        if not ended.reported:
+            narrate(f"error: {ended}", any_rank=True)
+        return ended.code
     except HoldfastError as error:
-        narrate(f"error: {error}")
+        if is_first_rank():
+            narrate(f"error: {error}")
+        else:  # before ranks have met. If all fail so, torchrun ends this one before it has repeated the message.
+            time.sleep(UNHEARD)
+            narrate(f"error: rank {os.environ['RANK']}: {error}", any_rank=True)
         return 2
     except OSError as error:
         if error.errno is None or reader_left(error):
@@ -78,6 +105,9 @@ def _dispatch(words: list[str]) -> int:
         return 0 if len(words) > 1 else 2
     name = _command(words)
     require_known("command", name, COMMANDS)
+    started = os.environ.get("WORLD_SIZE", "1") if "RANK" in os.environ else "1"
+    able = name == "train" or started == "1"
+    require(able, f"{name} is one process, and torchrun started {started}; run it without torchrun")
     return COMMANDS[name](words[len(name.split()) :])
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, redirect_stderr, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,7 +41,13 @@ def parse(
     words = joined(kind, words)
     config = () if negatable else (FlagCreatePairsOff,)
     tyro._experimental_options["ansi_codes"] = may_colour()
-    return tyro.cli(kind, prog=f"holdfast {name}", description=doc, args=words, config=config, **kwargs)
+    with nullcontext() if is_first_rank() else redirect_stderr(io.StringIO()):  # all ranks meet the same usage errors
+        return tyro.cli(kind, prog=f"holdfast {name}", description=doc, args=words, config=config, **kwargs)
+
+
+def is_first_rank() -> bool:
+    """Whether this process speaks: of several that torchrun started, one does."""
+    return os.environ.get("RANK", "0") == "0" or "WORLD_SIZE" not in os.environ
 
 
 class _OptionsSeen(Exception):
@@ -140,9 +147,10 @@ def say(text: str, *, stderr: bool = False) -> None:
     Console(stderr=stderr).print(printable(text, keep="\n"), **plain)
 
 
-def narrate(text: str) -> None:
-    """A line on what happens, to stderr."""
-    say(text, stderr=True)
+def narrate(text: str, *, any_rank: bool = False) -> None:
+    """A line on what happens, to stderr. any_rank: also where another process speaks for all."""
+    if any_rank or is_first_rank():
+        say(text, stderr=True)
 
 
 @contextmanager
@@ -153,7 +161,7 @@ def plain_warnings() -> Iterator[None]:
     def show(message: Warning | str, category: type[Warning], filename: str, *rest: Any) -> None:
         if Path(filename).is_relative_to(package):
             narrate(f"warning: {message}")
-        else:
+        elif is_first_rank():
             before(message, category, filename, *rest)
 
     warnings.showwarning = show  # type: ignore[assignment]

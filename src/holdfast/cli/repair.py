@@ -46,12 +46,13 @@ def repair(words: list[str]) -> int:
 
     values = flatten(options)
     run, quiet = values.pop("run"), values.pop("quiet")
-    values["strengths"] = tuple(values["strengths"])
+    for name in ("strengths", "gammas", "pulls"):
+        values[name] = tuple(values[name])
     made = run_repair(run, note=(lambda text: None) if quiet else narrate, **values)
     for item in made.notes if quiet else ():
         if item.level == "warning":  # never hidden
             narrate(f"warning: {item}")
-    chosen = "" if made.strength is None else f", C {made.strength:g}"
+    chosen = "".join(f", {name} {value:g}" for name, value in made.chosen.items())
     kind = {"dfr": "DFR", "afr": "AFR", "none": "kept"}[made.by]
     fitted = f"fitted on {made.held_out} images in {made.seconds:.1f} s"
     say(f"last layer: {kind}{chosen}, {fitted}; temperature {made.temperature:.3g}")

@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_type_hints
 
 from tyro.conf import OmitArgPrefixes, arg
 
-from holdfast.cli.common import console, narrate, parse, peek, require_data, say
+from holdfast.cli.common import console, is_first_rank, narrate, parse, peek, require_data, say
 from holdfast.errors import require
 from holdfast.files import exists
 from holdfast.parts import data_syntax, model_syntax
@@ -58,18 +58,21 @@ def train(words: list[str]) -> int:
         return 0
     if options.resume:
         _check_resume(out, words)
-    require_data(settings.data.name)
+    if is_first_rank():  # data that is missing on the host of another is found out together
+        require_data(settings.data.name)
     settings.require_unlabeled_used()
 
     if options.find_lr:
         return _find_lr(settings, options)
 
-    from holdfast.comparisons.single_run import run
+    from holdfast.comparisons.single_run import run_together
     from holdfast.reports import findings_table
     from holdfast.train.progress import make_progress
 
     progress = make_progress(not options.quiet)
-    files = run(settings, out, resume=options.resume, overwrite=options.overwrite, progress=progress)
+    files = run_together(settings, out, resume=options.resume, overwrite=options.overwrite, progress=progress)
+    if files is None:  # another rank has them
+        return 0
     once: dict[object, Finding] = {}
     for f in files.findings:
         if f.n or "reason" not in f.evidence:  # not what the data has nothing of

@@ -10,11 +10,29 @@ from holdfast.reports import RunFiles, write_findings, write_report
 from holdfast.settings import TrainSettings
 from holdfast.trackers import Tracking
 from holdfast.train import train
+from holdfast.train.distributed import continued, joined
 from holdfast.train.folder import claim
 from holdfast.train.progress import Progress
 
 CHECKS_OF_A_RUN = ("accuracy", "groups")
 """What every training is measured on at its end; an audit looks at the rest."""
+
+
+def run_together(
+    settings: TrainSettings,
+    out: str | Path,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> RunFiles | None:
+    """``run`` by all ranks that torchrun started; the first one writes, and gives the files."""
+    with joined(settings.loop.device) as ranks:
+        if ranks is None or ranks.first:
+            resume, overwrite = continued(ranks, resume=resume, overwrite=overwrite)
+            return run(settings, out, resume=resume, overwrite=overwrite, progress=progress)
+        train(settings)
+        return None
 
 
 def run(

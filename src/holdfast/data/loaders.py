@@ -26,6 +26,21 @@ Images = Tensor | Split
 """Images (N, C, H, W), uint8 or float in [0, 1], or a split of a data set."""
 
 
+def active_ranks(rows: int, size: int) -> int:
+    """How many ranks work on so many rows of a batch: each has two or none, since BatchNorm needs a variance."""
+    return max(1, min(size, rows // 2))
+
+
+def own_rows(rows: int, rank: int, size: int) -> slice:
+    """The rows of a batch that are a rank's. One for which there are none is given two: it must keep step with others.
+
+    >>> [list(range(7))[own_rows(7, rank, 2)] for rank in range(2)], list(range(3))[own_rows(3, 1, 2)]
+    ([[0, 2, 4, 6], [1, 3, 5]], [0, 1])
+    """
+    active = active_ranks(rows, size)
+    return slice(rank, None, active) if rank < active else slice(0, 2)
+
+
 class ResidentLoader:
     """All images on the device once, as uint8; a batch is a gather."""
 
@@ -45,11 +60,14 @@ class ResidentLoader:
 class StreamLoader:
     """Images decoded by worker processes while the device works; memory is bounded by the prefetch.
 
-    Several iterations may run side by side: each takes a set of workers, which the next one finds ready.
+    Several iterations may run side by side: each takes a set of workers, which the next one finds ready. share: (rank,
+    size); the images of a batch that are other ranks' are not decoded, but left black.
     """
 
-    def __init__(self, split: Split, *, batch_size: int, device: torch.device, workers: int) -> None:
-        self.split, self.batch_size, self.device = split, batch_size, device
+    def __init__(
+        self, split: Split, *, batch_size: int, device: torch.device, workers: int, share: tuple[int, int] = (0, 1)
+    ) -> None:
+        self.split, self.batch_size, self.device, self.share = split, batch_size, device, share
         self.workers = min(workers, len(os.sched_getaffinity(0)))
         self._idle: list[tuple[list[list[int]], DataLoader[Tensor | HoldfastError]]] = []
 
@@ -57,12 +75,16 @@ class StreamLoader:
         firsts = range(start * self.batch_size, len(order), self.batch_size)
         indices = [order[first : first + self.batch_size] for first in firsts]
         positions, reader = self._idle.pop() if self._idle else self._make_reader()
-        positions[:] = [index.tolist() for index in indices]
+        rows = [own_rows(len(index), *self.share) for index in indices]
+        positions[:] = [index[own].tolist() for index, own in zip(indices, rows, strict=True)]
         with starting_workers():
             ready = iter(reader)
-        for index, images in zip(indices, _each_whole(ready), strict=True):
+        for index, own, images in zip(indices, rows, _each_whole(ready), strict=True):
             if isinstance(images, HoldfastError):
                 raise images
+            if len(images) < len(index):
+                images, decoded = images.new_zeros(len(index), *images.shape[1:]), images
+                images[own] = decoded
             labels, groups = self.split.labels[index], self.split.groups[index]
             yield Batch(index, images, labels, groups).to(self.device)
         self._idle.append((positions, reader))
@@ -97,14 +119,25 @@ def _each_whole(items: Iterator[A]) -> Iterator[A]:
 Loader = ResidentLoader | StreamLoader
 
 
-def make_loader(split: Split, *, batch_size: int, device: torch.device, kind: str = "auto", workers: int = 0) -> Loader:
-    """The loader for a split: ``resident``, ``stream``, or ``auto`` (arrays stay, files stream)."""
+def make_loader(
+    split: Split,
+    *,
+    batch_size: int,
+    device: torch.device,
+    kind: str = "auto",
+    workers: int = 0,
+    share: tuple[int, int] = (0, 1),
+) -> Loader:
+    """The loader for a split: ``resident``, ``stream``, or ``auto`` (arrays stay, files stream).
+
+    share: as of :class:`StreamLoader`.
+    """
     require(batch_size >= 1, f"batch_size must be >= 1, got {batch_size}")
     require(workers >= 0, f"workers must be >= 0, got {workers}")
     stays = isinstance(split, ArraySplit) or (isinstance(split, ItemSplit) and split.small)
     if kind == "resident" or (kind == "auto" and stays):
         return ResidentLoader(split, batch_size=batch_size, device=device)
-    return StreamLoader(split, batch_size=batch_size, device=device, workers=workers)
+    return StreamLoader(split, batch_size=batch_size, device=device, workers=workers, share=share)
 
 
 def check_images(images: Images) -> None:

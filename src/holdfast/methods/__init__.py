@@ -74,11 +74,15 @@ class Method(MethodSettings):
     What a training remembers is not in here but in a ``State``, a module that ``start`` makes and every function is
     given: ``state.context`` is what is known of the training, ``state.stage`` the stage under way. What the method
     registers there as parameters (an auxiliary model) is trained by the ``auxiliary_loss`` of its views, with an
-    optimiser like the main one; buffers are saved and restored with the run.
+    optimiser like the main one; buffers are saved and restored with the run. Where ranks share a batch, a method sees
+    all of it, but each call of a network computes a part of its rows on every rank: networks must treat rows alone.
     """
 
     capturable: ClassVar[bool] = True
     """Whether a step can be a CUDA graph: no host synchronisation, no control flow on tensor values."""
+    images_alone: ClassVar[bool] = False
+    """Whether the views of an image come from that image alone, and are rows of the same number in every call of a
+    network. Ranks that share a batch then need neither the pixels of each other's images nor gradients of them."""
     declared_passes: ClassVar[float] = 1.0
     measures: ClassVar[tuple[str, ...]] = ("accuracy",)
     """What an epoch's record says of the training images beside their loss, with ``train_`` before it."""
@@ -120,6 +124,11 @@ class Method(MethodSettings):
         """The network that the main optimiser trains in this stage."""
         return model
 
+    def trained_along(self, state: State) -> nn.Module | None:
+        """The part of the state that the main loss and the main optimiser train, such as layers that stand in for some
+        of the model's; every other part is trained by the ``auxiliary_loss``."""
+        return None
+
     def repeats(self, state: State) -> Tensor | None:
         """(N,) how often an epoch of this stage shows each training sample; None is once."""
         return None
@@ -130,12 +139,12 @@ class Method(MethodSettings):
 
     def forward(self, model: nn.Module, views: Views, *, state: State) -> tuple[Tensor, ...]:
         """Logits of each view."""
-        from holdfast.module_state import frozen_statistics
+        from holdfast.module_state import call_with, frozen_statistics
 
         logits = []
         for view in views.items:
             with nullcontext() if view.update_statistics else frozen_statistics(model):
-                logits.append(model(view.x))
+                logits.append(call_with(view.norms, model, view.x))
         return tuple(logits)
 
     def loss(self, logits: tuple[Tensor, ...], views: Views) -> Tensor:

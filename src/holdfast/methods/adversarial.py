@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from holdfast.methods import Batch, Method, View, Views, method
 from holdfast.settings import Unset, Within
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     passes=8,
 )
 class Adversarial(Method):
+    images_alone: ClassVar[bool] = True
     radius: Annotated[float, Within(0)] = 8 / 255
     """In pixels."""
     steps: Annotated[int, Within(1)] = 7

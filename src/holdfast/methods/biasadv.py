@@ -7,7 +7,7 @@ wrong and f does not, so that they are bias-conflicting: they go against the cor
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from holdfast.methods import Batch, Method, View, Views, method
 from holdfast.methods.jtt import Jtt
@@ -17,6 +17,7 @@ from holdfast.settings import Unset, Within
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from holdfast.attacks.arguments import BallSettings
     from holdfast.methods import Context, Generators, State
 
 
@@ -42,39 +43,64 @@ class BiasAdv(Method):
     """What BatchNorm uses during the attack: its running statistics, or those of the batch."""
     running: Literal["all", "clean"] = "all"
     """Which images BatchNorm's running statistics follow: also those found, or the clean ones alone."""
+    batch_norm: Literal["shared", "auxiliary"] = "shared"
+    """Whether the images found go through the model's BatchNorm layers, or through a second set with weights and
+    statistics of its own, as in the paper's main text; the model that is kept has the first."""
+    perturbation: Literal["biased", "model", "noise"] = "biased"
+    """What the images are made against: the biased model; or, as controls, the model itself (AdvProp), or nothing:
+    random noise of full size."""
 
     def start(self, context: Context) -> State:
         from holdfast.attacks.eval_copies import EvalCopies
 
         state = super().start(context)
         state.eval_copies = EvalCopies()
+        if self.batch_norm == "auxiliary":
+            from holdfast.methods._auxiliary_norms import AuxiliaryNorms
+
+            state.norms = AuxiliaryNorms(state.biased)
         return state
+
+    def trained_along(self, state: State) -> nn.Module | None:
+        return state.norms if self.batch_norm == "auxiliary" else None
 
     def passes(self, state: State) -> tuple[float, float]:
         """x_adv beside x; to find it, passes of g and, where it is spared, of f; and those that train g alongside."""
-        return 2.0, self.steps * (2.0 if self.lam else 1.0) + isinstance(self, BiasedTraining)
+        each = {"biased": 2.0 if self.lam else 1.0, "model": 1.0, "noise": 0.0}[self.perturbation]
+        return 2.0, self.steps * each + isinstance(self, BiasedTraining)
 
     def attacked(self, batch: Batch, f: nn.Module, g: nn.Module, *, state: State, rng: Generators) -> View:
         """x_adv: argmax of L(g(x'), y) - λ·L(f(x'), y) over x' within the radius of x; weighted by β."""
         from holdfast.attacks.bias_attack import bias_adversarial
+        from holdfast.attacks.pgd import noise
         from holdfast.models.preprocessing import deviation
 
-        pair = (f, g)
-        if self.statistics == "running":  # under autocast, copies that hold the casts, made once per batch
-            pair = (state.eval_copies.of(f, batch.x.device), state.eval_copies.of(g, batch.x.device))
-        own = ("radius", "lam", "steps", "norm", "step_size", "space", "random_start")
-        x_adv = bias_adversarial(
-            batch.x,
-            batch.y,
-            *pair,
-            **{name: getattr(self, name) for name in own},
-            scale=deviation(f) if self.space == "normalised" else None,
-            mode="eval" if self.statistics == "running" else "as-is",
-            compile=hasattr(f, "_orig_mod"),
-            generator=rng["attack"],
-        )
+        scale = deviation(f) if self.space == "normalised" else None
+        within: BallSettings = {"norm": self.norm, "space": self.space, "scale": scale, "bounds": (0.0, 1.0)}
+        if self.perturbation == "noise":
+            x_adv = noise(batch.x, radius=self.radius, generator=rng["attack"], **within)
+        else:
+            fooled, lam = (g, self.lam) if self.perturbation == "biased" else (f, 0.0)
+            pair = (f, fooled)
+            if self.statistics == "running":  # under autocast, copies that hold the casts, made once per batch
+                pair = (state.eval_copies.of(f, batch.x.device), state.eval_copies.of(fooled, batch.x.device))
+            x_adv = bias_adversarial(
+                batch.x,
+                batch.y,
+                *pair,
+                radius=self.radius,
+                lam=lam,
+                steps=self.steps,
+                step_size=self.step_size,
+                random_start=self.random_start,
+                **within,
+                mode="eval" if self.statistics == "running" else "as-is",
+                compile=hasattr(f, "_orig_mod"),
+                generator=rng["attack"],
+            )
         beta = batch.x.new_full((len(batch),), self.beta)
-        return View(x_adv, batch.y, beta, update_statistics=self.running == "all")
+        norms = state.norms.tensors() if self.batch_norm == "auxiliary" else {}
+        return View(x_adv, batch.y, beta, update_statistics=self.running == "all", norms=norms)
 
 
 @method(
@@ -84,6 +110,7 @@ class BiasAdv(Method):
     order=30,
 )
 class ErmBiasAdv(BiasAdv, BiasedTraining):
+    images_alone: ClassVar[bool] = True
     lam: float = 1.0
     radius: float = 1.0
     beta: float = 2.0

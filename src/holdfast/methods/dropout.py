@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from holdfast.methods import Method, method
 from holdfast.settings import Within
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 @method("dropout", about="Dropout on the features that the classifier layer is given.")
 class Dropout(Method):
+    images_alone: ClassVar[bool] = True
     p: Annotated[float, Within(0, 1, "[)")] = 0.5
     """Share of the features set to zero."""
 
@@ -29,7 +30,7 @@ class Dropout(Method):
 
         def drop(head: nn.Module, inputs: tuple[Any, ...]) -> tuple[Tensor, ...]:
             features, *rest = inputs
-            return (F.dropout(features, self.p, training=head.training), *rest)
+            return (state.jointly(lambda whole: F.dropout(whole, self.p, training=head.training), features), *rest)
 
         with find_head(model)[1].register_forward_pre_hook(drop):
             yield

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from holdfast.methods import Batch, Method, View, Views, method
 from holdfast.settings import Within
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 @method("gaussian", about="Vicinal risk minimisation as first proposed: Gaussian noise on the images.")
 class Gaussian(Method):
+    images_alone: ClassVar[bool] = True
     sigma: Annotated[float, Within(0)] = 0.05
     """Standard deviation of the noise, in pixels of [0, 1]."""
 

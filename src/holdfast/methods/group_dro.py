@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from holdfast.methods import Batch, Method, View, Views, method
 from holdfast.settings import Within
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 @method("group-dro", about="Group DRO: weigh the groups by how badly they do. Needs group labels.", needs=Needs.GROUPS)
 class GroupDro(Method):
+    images_alone: ClassVar[bool] = True
     rate: Annotated[float, Within(0)] = 0.01
     """How fast the weight of a group follows its loss."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from holdfast.methods import Batch, Method, Stage, View, Views, method
 from holdfast.settings import Within
@@ -26,6 +26,7 @@ MOST_SHOWN = 10_000
     order=20,
 )
 class Jtt(Method):
+    images_alone: ClassVar[bool] = True
     first_epochs: Annotated[int, Within(1)] = 20
     """Epochs of the first model."""
     up: Annotated[int, Within(1, MOST_SHOWN, "..")] = 50

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from holdfast.methods import Batch, Method, View, Views, method
 from holdfast.settings import Within
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 @method("label-smoothing", about="Label smoothing: a share of each label is spread over the other classes.")
 class LabelSmoothing(Method):
+    images_alone: ClassVar[bool] = True
     epsilon: Annotated[float, Within(0, 1)] = 0.1
     """The share; each other class gets epsilon / (K - 1) of it."""
 

@@ -7,7 +7,7 @@ g. Both models see the batch once: g's losses serve its own training and the wei
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from holdfast.methods import Batch, Method, View, Views, method
 from holdfast.settings import Within
@@ -50,6 +50,7 @@ class BiasedTraining(Method):
     order=10,
 )
 class Lff(BiasedTraining):
+    images_alone: ClassVar[bool] = True
     difficulty: Literal["averaged", "raw"] = "averaged"
     """Losses averaged over visits and divided by the largest of the class, as the authors code it; or raw ones."""
     ema: Annotated[float, Within(0, 1, "[)")] = 0.7

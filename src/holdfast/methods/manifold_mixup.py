@@ -66,16 +66,18 @@ class ManifoldMixup(Mixup):
 def _mixes(state: State, place: int) -> Any:
     """A hook that mixes what leaves a block, while a batch of views passes through it."""
 
-    def mixed(block: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
+    def hook(block: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
         from torch import Tensor
 
         from holdfast.augment.mixing import mix
 
         if state.mixing is None or not isinstance(output, Tensor):
             return output
-        return mix(output, output[state.mixing["partner"]], state.mixing["shares"][place])
+        partner, shares = state.mixing["partner"], state.mixing["shares"][place]
+        mixed: Tensor = state.jointly(lambda whole: mix(whole, whole[partner], shares), output)
+        return mixed
 
-    return mixed
+    return hook
 
 
 def first_blocks(model: nn.Module, count: int) -> list[nn.Module]:

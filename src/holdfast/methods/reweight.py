@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from holdfast.methods import Batch, Method, View, Views, method
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     about="Re-weighting: every class, or every group of every class, counts the same.",
 )
 class Reweight(Method):
+    images_alone: ClassVar[bool] = True
     by: Literal["class", "group"] = "class"
     """What shall count the same; groups need group labels."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from holdfast.methods import Batch, Method, View, Views, method
 from holdfast.settings import Within
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     passes=3.3,
 )
 class Vat(Method):
+    images_alone: ClassVar[bool] = True
     radius: Annotated[float, Within(0)] = 1.0
     """L2 length of the perturbation, in pixels."""
     weight: Annotated[float, Within(0)] = 1.0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -36,6 +36,7 @@ from holdfast.metrics import (
 )
 from holdfast.models import load_model, save_model
 from holdfast.models.heads import find_heads
+from holdfast.repairs.choose_layer import fit_layer
 from holdfast.repairs.held_out import (
     StoredFeatures,
     choose_held_out,
@@ -44,12 +45,10 @@ from holdfast.repairs.held_out import (
     open_data,
     source_name,
     store_features,
-    subset,
 )
-from holdfast.repairs.last_layer import FEWEST, TOLERANCE, LinearHead, afr, cells_of, cross_fitted, dfr, group_scores
+from holdfast.repairs.last_layer import FEWEST, LinearHead
 from holdfast.reports import RunFiles, write_findings, write_report
 from holdfast.reports.findings_file import AGAINST, PAIRED
-from holdfast.rng import derive
 from holdfast.settings import build, read_yaml
 from holdfast.settings.repair_settings import RepairSettings
 from holdfast.train.folder import REPAIR, claim, environment
@@ -63,8 +62,6 @@ MEASURES = (
     Measure("risk_coverage_area", "area under the risk–coverage curve", Unit.NUMBER, "lower", digits=4),
     Measure("temperature", "temperature of the logits", Unit.NUMBER, "neither", digits=3),
 )
-SMALL = 5
-"""Held-out images of a pair of class and group below which subsamples would leave next to nothing."""
 MOST_POINTS = 200
 """Points of a curve that are stored."""
 
@@ -73,17 +70,17 @@ MOST_POINTS = 200
 class Repair:
     """What a repair did. out: the new run folder.
 
-    by: "dfr", "afr" or "none". fitted_on: which images, in words, and held_out how many. strength: C of dfr, chosen
-    among the candidates. temperature: what logits are divided by. threshold: the confidence below which to abstain.
-    curve: risk and coverage on the held-out images. audit: of the new model, compared with the old one
-    (``audit.files[1]``). seconds: without the audit.
+    by: "dfr", "afr" or "none". fitted_on: which images, in words, and held_out how many. chosen: what was chosen among
+    the candidates, by name: C of dfr, gamma and pull of afr. temperature: what logits are divided by. threshold: the
+    confidence below which to abstain. curve: risk and coverage on the held-out images. audit: of the new model,
+    compared with the old one (``audit.files[1]``). seconds: without the audit.
     """
 
     out: Path
     by: Literal["dfr", "afr", "none"]
     fitted_on: str
     held_out: int
-    strength: float | None
+    chosen: Mapping[str, float]
     temperature: float
     threshold: float
     curve: RiskCoverage
@@ -142,7 +139,9 @@ def repair(
     require(place.resolve() != folder.resolve(), f"out {place} is the run itself, which is kept; choose another")
     with claim(place, overwrite=own.overwrite) as claimed:
         notes = [*held.notes]
-        head, strength, logits = _fitted(by, stored, first, own, notes)
+        layer = fit_layer(by, stored, first, own)
+        notes += layer.notes
+        logits = layer.logits
         temperature = fit_temperature(logits, stored.labels) if own.temperature else 1.0
         scaled = (logits / temperature).softmax(1)
         confidence, answer = scaled.max(1)
@@ -155,12 +154,12 @@ def repair(
         curve = risk_coverage(confidence, correct)
         for item in notes:
             say(f"{'warning: ' if item.level == 'warning' else ''}{item}")
-        new = head.divided(temperature)
+        new = layer.head.divided(temperature)
         _put(heads[0][1], new)
         claimed.clear()
         shutil.rmtree(place / AUDIT, ignore_errors=True)
         made = Repair(
-            place, by, held.split, len(held.images), strength, temperature, threshold, curve, None, tuple(notes)
+            place, by, held.split, len(held.images), layer.chosen, temperature, threshold, curve, None, tuple(notes)
         )
         _write(made, folder, model, card, own)
         seconds = time.monotonic() - started
@@ -205,67 +204,6 @@ def _chosen(by: str, stored: StoredFeatures, count: int) -> Literal["dfr", "afr"
     needs = f"dfr needs held-out images of at least two groups, and there are {groups} ({known} images with a group)"
     require(by != "dfr" or groups >= 2, f"{needs}; give the data a group column, or use --by afr")
     return by  # type: ignore[return-value]
-
-
-def _fitted(
-    by: str, stored: StoredFeatures, first: LinearHead, own: RepairSettings, notes: list[Note]
-) -> tuple[LinearHead, float | None, Tensor]:
-    """(the new head, C of dfr, logits of each held-out image by a head that was fitted without it)."""
-    classes = len(first.bias)
-    generator = torch.Generator().manual_seed(derive(own.seed, "repair"))
-    if by == "none":
-        return first, None, stored.logits
-    if by == "afr":
-        weigh = {"gamma": own.gamma, "pull": own.pull}
-        made = afr(stored.features, stored.labels, first, **weigh)
-
-        def without(index: Tensor) -> LinearHead:
-            return afr(stored.features[index], stored.labels[index], first, **weigh)
-
-        logits = cross_fitted(stored.features, stored.labels, without, count=own.folds, generator=generator)
-        return made, None, logits
-    index = known_groups(stored)
-    grouped = subset(stored, index)
-    cells = cells_of(grouped.labels, grouped.groups)
-    balance = own.balance
-    if balance == "auto":
-        balance = "weights" if int(torch.bincount(cells).min()) < SMALL else "subsample"
-    notes += _about_cells(grouped, cells, classes, balance)
-
-    def fit(index: Tensor, strength: float, repeats: int, tolerance: float = TOLERANCE) -> LinearHead:
-        part = subset(grouped, index)
-        return dfr(
-            part.features, part.labels, part.groups, num_classes=classes, strength=strength, penalty=own.penalty,
-            balance=balance, repeats=repeats, tolerance=tolerance, generator=generator,
-        )  # fmt: skip
-
-    def crossed(strength: float, repeats: int) -> Tensor:
-        again = torch.Generator().manual_seed(derive(own.seed, "repair/folds"))  # the same folds for every candidate
-        one = lambda index: fit(index, strength, repeats, tolerance=1e-4)  # noqa: E731
-        return cross_fitted(grouped.features, cells, one, count=own.folds, generator=again)
-
-    few = min(3, own.repeats)  # while candidates are compared; the last layer itself is of all subsamples
-    tried = {c: crossed(c, few) for c in sorted(set(own.strengths))}
-    best = max(tried, key=lambda c: (*group_scores(tried[c], grouped.labels, cells), -c))
-    head = fit(torch.arange(len(cells)), best, own.repeats)
-    logits = head(stored.features)  # of those without a group, on which it was not fitted
-    logits[index] = tried[best] if few == own.repeats else crossed(best, own.repeats)
-    return head, best, logits
-
-
-def _about_cells(stored: StoredFeatures, cells: Tensor, classes: int, balance: str) -> list[Note]:
-    """What the held-out images lack for balanced subsamples."""
-    notes, sizes = [], torch.bincount(cells)
-    whole = classes * group_count(stored)
-    missing, least = whole - len(sizes), int(sizes.min())
-    if missing:
-        text = f"{missing} of {whole} pairs of class and group have no held-out image: nothing is learned of them"
-        notes.append(Note("empty-cells", text, "hold out more, or use --by afr", "warning"))
-    if least < SMALL:
-        how = "all are used, and every pair counts the same" if balance == "weights" else f"{least} of each are drawn"
-        text = f"the smallest of {len(sizes)} pairs of class and group has {least} held-out images; {how}"
-        notes.append(Note("small-cells", text, "collect more of the rare ones, or use --by afr"))
-    return notes
 
 
 def _head_of(layer: nn.Linear | nn.Conv2d) -> LinearHead:
@@ -316,7 +254,7 @@ def _write(made: Repair, run: Path, model: nn.Module, card: Any, own: RepairSett
     content["environment"] = {**environment(), **kept, "repaired_from": str(run), "repaired_by": made.by}
     record = {
         "format": 1, "run": str(run), "by": made.by, "fitted_on": made.fitted_on, "held_out": made.held_out,
-        "strength": made.strength, "temperature": made.temperature, "threshold": made.threshold,
+        "chosen": dict(made.chosen), "temperature": made.temperature, "threshold": made.threshold,
         "curve": thinned(made.curve), "settings": asdict(own), "notes": [asdict(n) for n in made.notes],
     }  # fmt: skip
     write_atomic(made.out / "run.yaml", yaml.safe_dump(content, sort_keys=False).encode())

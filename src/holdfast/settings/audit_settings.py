@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import arg
 
 from holdfast.errors import require_known
+from holdfast.parts import TRACKERS
 from holdfast.settings.fields import (
     Columns,
     Confine,
@@ -89,6 +90,15 @@ class AuditOutputSettings:
     """No pictures in what is written."""
     redact_paths: bool = False
     """No folders in what is written."""
+    track: Several[str] = ()
+    """Trackers to record the audit in as well: tensorboard, mlflow, wandb ('holdfast list trackers'). They get
+    settings, the headline measures, findings and report."""
+    track_project: Unset[str] = None
+    """Experiment of MLflow or project of Weights & Biases (default: their own variables, or holdfast)."""
+
+    def __post_init__(self) -> None:
+        for name in self.track:
+            require_known("tracker", name, TRACKERS)
 
 
 @dataclass(frozen=True)
@@ -122,5 +132,5 @@ def make_settings(**given: Any) -> AuditSettings:
     plain = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
     if isinstance(columns := plain.get("columns"), Mapping):
         plain["columns"] = columns_text(columns)
-    group = plain.get("group", ())
-    return AuditSettings(**plain | {"group": (group,) if isinstance(group, str) else tuple(group)})
+    several = {name: plain.get(name, ()) for name in ("group", "track")}
+    return AuditSettings(**plain | {k: (own,) if isinstance(own, str) else tuple(own) for k, own in several.items()})

@@ -25,10 +25,10 @@ class RepairSettings(Bounded):
     """dfr: draw equally many of every pair of class and group, or weigh them; auto weighs where a pair has under 5."""
     repeats: Annotated[int, Within(1)] = 10
     """dfr: group-balanced subsamples that the last layer is averaged over."""
-    gamma: Annotated[float, Within(0, ends="[)")] = 4.0
-    """afr: how much more a sample counts that the model is not sure of; 0 weighs classes only."""
-    pull: Annotated[float, Within(0, ends="[)")] = 0.1
-    """afr: λ, how strongly the new layer is drawn to the old one."""
+    gammas: Annotated[tuple[float, ...], Within(0, ends="[)")] = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
+    """afr: candidates for γ, how much more a sample counts that the model is not sure of; 0 weighs classes only."""
+    pulls: Annotated[tuple[float, ...], Within(0, ends="()")] = (0.001, 0.01, 0.1, 1.0)
+    """afr: candidates for λ, how strongly the new layer is drawn to the old one."""
     temperature: bool = True
     """Scale the logits so that confidence is calibrated on the held-out images; --no-temperature leaves them."""
     coverage: Annotated[float, Within(0, 1, "(]")] = 0.9

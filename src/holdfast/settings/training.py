@@ -258,6 +258,8 @@ class LoopSettings(Bounded):
     """Use deterministic kernels only, also where they are slower."""
     ema: Annotated[Unset[float], Within(0, 1, "()")] = None
     """Decay of a running average of the weights that is evaluated and kept instead; none by default."""
+    sync_batchnorm: bool = False
+    """Under torchrun: BatchNorm takes mean and variance over the whole batch, not over each rank's part of it."""
     class_weights: Several[float | str] = ()
     """How much each class counts in the loss: balanced (as much for each), or one number per class; all alike by
     default."""

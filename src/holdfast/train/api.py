@@ -40,6 +40,7 @@ from holdfast.settings import DATA_READING_KEYS, MethodSettings, ModelSettings, 
 from holdfast.settings.fields import columns_text
 from holdfast.trackers import Tracking
 from holdfast.train.class_weights import class_weights
+from holdfast.train.distributed import Ranks, continued, joined
 from holdfast.train.engine import Trainer
 from holdfast.train.folder import RunFolder, claim
 from holdfast.train.progress import Progress, make_progress
@@ -127,41 +128,70 @@ def train(
     out: the run folder; or one that the caller has claimed and uses afterwards. tracking: that of the settings, where
     the caller has more to record in it.
     """
-    progress = progress or Progress()
+    with joined(settings.loop.device) as ranks:
+        options: dict[str, Any] = {"data": data, "model": model, "out": out, "resume": resume, "overwrite": overwrite}
+        return _train(settings, progress=progress, tracking=tracking, ranks=ranks, **options)
+
+
+def _train(
+    settings: TrainSettings,
+    *,
+    data: Dataset | None,
+    model: OwnModel | None,
+    out: str | Path | RunFolder | None,
+    resume: bool,
+    overwrite: bool,
+    progress: Progress | None,
+    tracking: Tracking | None,
+    ranks: Ranks | None,
+) -> Run:
+    """The training of one process or one rank; of several ranks the first has the folder, and speaks."""
+    quiet = ranks is not None and not ranks.first
+    resume, overwrite = continued(ranks, resume=resume, overwrite=overwrite)
+    progress = Progress() if quiet or progress is None else progress
     loop = settings.loop
-    device = resolve_device(loop.device)
+    device = resolve_device(loop.device) if ranks is None else ranks.device
     able = loop.capture != "on" or device.type == "cuda"
     require(able, f"capture on needs a CUDA device, and the device is {device}; use --capture auto")
     settings = from_run(settings.resolved())
     found = _beyond_settings(settings, data, model)
     claimed: AbstractContextManager[RunFolder | None] = (
-        nullcontext(out)
-        if out is None or isinstance(out, RunFolder)
+        nullcontext(None if quiet else out)  # type: ignore[arg-type]
+        if out is None or quiet or isinstance(out, RunFolder)
         else claim(out, resume=resume, overwrite=overwrite)
     )
     watched: AbstractContextManager[Tracking] = (
-        nullcontext(tracking) if tracking is not None else Tracking.of(loop, note=progress.note)
+        nullcontext(tracking or Tracking()) if quiet or tracking is not None else Tracking.of(loop, note=progress.note)
     )
     with claimed as folder, watched as tracking:
-        data = data or load_data(settings)
+        if data is None:
+            with nullcontext() if ranks is None else ranks.one_first():
+                data = load_data(settings)
         for note in map(str, data.notes):
             progress.note(note)
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             torch.manual_seed(derive(loop.seed, "weights"))
             network, built, state = prepare(settings, data, model=model, progress=progress)
             frozen = [] if settings.model.freeze == "none" else freeze_backbone(network)
+            sha = fingerprint(data) if folder is not None or ranks is not None else ""
+            if ranks is not None:
+                ranks.require_same("the training data", sha)
             if folder is not None:
-                folder.open(settings, {"data_sha256": fingerprint(data), **found})
+                folder.open(settings, {"data_sha256": sha, **found})
                 write_unreadable(folder.path, data.unreadable)
-            if settings.model.pretrain != "none" and (folder is None or folder.checkpoints.newest is None):
+            fresh = folder is None or folder.checkpoints.newest is None
+            if ranks is not None:  # ranks pretrain alike, each by itself
+                fresh = bool((ranks.from_first({"fresh": fresh}) or {})["fresh"])
+            if settings.model.pretrain != "none" and fresh:
                 progress.note(f"pretraining ({settings.model.pretrain}) on images without labels")
                 _pretrain(network, data, settings, device=device, note=progress.note)
             torch.manual_seed(derive(loop.seed, "model"))
-            trainer = Trainer(
-                settings, data, network, state, device=device, folder=folder, progress=progress, tracking=tracking
-            )
+            shown: dict[str, Any] = {"folder": folder, "progress": progress, "tracking": tracking}
+            trainer = Trainer(settings, data, network, state, device=device, ranks=ranks, **shown)
             with progress:
                 trainer.run()
+            if ranks is not None:
+                ranks.part()
         network.eval()
         for p in frozen:
             p.requires_grad_(True)

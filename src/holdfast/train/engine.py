@@ -9,6 +9,7 @@ import math
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,7 +20,7 @@ from torch.optim import Optimizer
 
 from holdfast.ascents import ascent_of
 from holdfast.augment.basic import Augment
-from holdfast.data.loaders import Loader, make_loader
+from holdfast.data.loaders import Loader, ResidentLoader, make_loader
 from holdfast.data.splits import Dataset, Split, channel_statistics
 from holdfast.devices import autocast, kernels, own_stream
 from holdfast.errors import Interrupted
@@ -31,11 +32,13 @@ from holdfast.settings import TrainSettings, flatten
 from holdfast.signals import deferred_signals
 from holdfast.trackers import Tracking
 from holdfast.train.class_weights import class_weights
+from holdfast.train.distributed import Ranks
 from holdfast.train.evaluate import Predictions, predict, selection_score
 from holdfast.train.folder import RunFolder
 from holdfast.train.meters import Diverged, Meters, all_finite
 from holdfast.train.progress import Progress
 from holdfast.train.schedule import WeightAverage, rate_factor
+from holdfast.train.shared_batch import SharedBatch
 from holdfast.train.step import Step, captured, compiled, diagnose
 from holdfast.types import Batch
 
@@ -59,7 +62,8 @@ class Trainer:
     The loss is the method's (``settings.method``), whose state is given. rng: what it draws from, if not from the seed
     of the settings. order: positions of the training images that an epoch shows, if not all of them shuffled by that
     seed. tracking: where else the metrics go. measure: what else to record after an epoch, of its number and the
-    network. fused: as of ``build_optimizer``.
+    network. fused: as of ``build_optimizer``. ranks: the processes that train together, of which the first has the
+    folder.
     """
 
     def __init__(
@@ -77,6 +81,7 @@ class Trainer:
         order: Callable[[int], Tensor] | None = None,
         measure: Callable[[int, nn.Module], Mapping[str, float]] | None = None,
         fused: bool = True,
+        ranks: Ranks | None = None,
     ) -> None:
         loop = settings.loop
         self.settings, self.data, self.device = settings, data, device
@@ -96,15 +101,22 @@ class Trainer:
         self.history: list[dict[str, Any]] = []
         self.best: dict[str, Any] = {}
         self._loaders: dict[int, Loader] = {}
+        self.ranks = ranks
+        self.shared: SharedBatch | None = None
+        if ranks is not None:
+            alone = self.method.images_alone and loop.accumulate == 1  # parts of a batch are shared out anew
+            self.shared = SharedBatch(ranks, sync_batchnorm=loop.sync_batchnorm, images_alone=alone)
 
     def run(self) -> None:
         """Train through all stages, from wherever the last checkpoint left off."""
         loop = self.settings.loop
+        if self.ranks is not None:
+            self.ranks.copy_from_first(self.model, self.state)
         resumed = self._load_checkpoint()
         place, step = self.folder.path if self.folder is not None else None, None if resumed is None else self.at.step
         self.tracking.begin(flatten(self.settings), folder=place, step=step)
         numbers = kernels(loop.precision, deterministic=loop.deterministic)
-        with numbers, own_stream(self.device), deferred_signals() as self.stop:
+        with numbers, own_stream(self.device), self._shared_networks(), deferred_signals() as self.stop:
             stages = self.method.stages(loop.epochs)
             while self.at.stage < len(stages):
                 stage = stages[self.at.stage]
@@ -117,6 +129,13 @@ class Trainer:
                 self.at = Position(stage=self.at.stage + 1, step=self.at.step)
         self._keep_selected()
 
+    def _shared_networks(self) -> AbstractContextManager[object]:
+        """Ranks share out what the networks do, and draw differently inside of them."""
+        if self.shared is None:
+            return nullcontext()
+        loop, networks = self.settings.loop, [self.model, *self.state.children()]
+        return self.shared.over(self.state, networks, seed=loop.seed, compiled=loop.compile)
+
     def _enter(self, stage: Stage, resumed: dict[str, Any] | None) -> StageRun:
         """Begin a stage, or continue in the middle of it."""
         if resumed is None:
@@ -125,13 +144,10 @@ class Trainer:
                 self.progress.note(remark)
         now = StageRun(self, stage)
         if resumed is not None:
-            assert self.folder is not None
-            with self.folder.checkpoints.fitting():
+            with self._fitting():
                 now.load_state_dict(resumed["stage"])
                 self.rng.load_state_dict(resumed["generators"])
-                torch.set_rng_state(resumed["global_rng"]["cpu"])
-                if self.device.type == "cuda":
-                    torch.cuda.set_rng_state(resumed["global_rng"]["cuda"], self.device)
+                self._load_own(resumed, now)
         done = self.at.epoch * now.steps_per_epoch + self.at.batch
         self.progress.begin(stage.name, stage.epochs, now.steps_per_epoch, done)
         return now
@@ -152,10 +168,16 @@ class Trainer:
             self.progress.step()
             if self.at.step % READ_EVERY == 0:
                 self._require_finite()
-            if self.stop.signum is not None:
+            if self._must_stop():
                 self._leave()
         self._require_finite()
         return time.perf_counter() - started, self.meters.seen - first
+
+    def _must_stop(self, *, wait: bool = False) -> bool:
+        """Whether a signal came, to any of the ranks: they stop after the same step."""
+        if self.ranks is not None:
+            return self.ranks.stop_agreed(self.stop.signum, wait=wait) is not None
+        return self.stop.signum is not None
 
     def _training_mode(self) -> None:
         for network in (self.now.trainee, self.state):
@@ -175,7 +197,8 @@ class Trainer:
         others = ["partners"] * self.method.mixes_others
         others += [f"other-order{n if n > 1 else ''}" for n in range(1, ascent_of(self.settings).other_batches + 1)]
         orders = [now.order(at.stage, at.epoch, purpose=purpose) for purpose in ("order", *others)]
-        return zip(*(loader.batches(order, start=at.batch) for order in orders), strict=True)
+        complete = completing(self.shared, loader)
+        return zip(*(map(complete, loader.batches(order, start=at.batch)) for order in orders), strict=True)
 
     def _end_epoch(self, seconds: float, images: int, *, final: bool) -> None:
         """Record, evaluate, select, save; nothing of a training that has diverged is recorded or saved."""
@@ -201,7 +224,9 @@ class Trainer:
         if self.measure is not None:
             record |= self.measure(self.at.epoch, now.evaluated)
         if loop.diagnose and (last or self.at.epoch % loop.diagnose == 0):
-            record |= diagnose(now.plain_step, next(iter(self.loader(self.data.train).batches(now.order(0, 0)))))
+            loader = self.loader(self.data.train)
+            batch = next(iter(loader.batches(now.order(0, 0))))
+            record |= diagnose(now.plain_step, completing(self.shared, loader)(batch))
         self.history.append(record)
         self.progress.epoch(record, now.stage.epochs)
         if self.folder is not None:
@@ -209,7 +234,7 @@ class Trainer:
         self.tracking.epoch(record)
         if last or self.at.epoch % loop.checkpoint_every == 0:
             self._save()
-        if self.stop.signum is not None:
+        if self._must_stop(wait=True):
             self._leave()
 
     def _evaluate(self, *, select: bool) -> dict[str, float]:
@@ -257,6 +282,8 @@ class Trainer:
         if id(split) not in self._loaders:
             data, size = self.settings.data, self.settings.loop.batch_size
             options: dict[str, Any] = {"kind": data.loader, "workers": data.workers}
+            if self.ranks is not None:
+                options["share"] = self.ranks.rank, self.ranks.size
             self._loaders[id(split)] = make_loader(split, batch_size=size, device=self.device, **options)
         return self._loaders[id(split)]
 
@@ -277,36 +304,74 @@ class Trainer:
 
     def _leave(self) -> None:
         """Save and stop, because a signal came."""
-        assert self.stop.signum is not None
+        signum = self.stop.signum if self.ranks is None else self.ranks.agreed_signal
+        assert signum is not None
         self._require_finite()
         self._require_finite_weights()
         self._save()
+        if self.ranks is not None:
+            self.ranks.wait_for_all()  # a rank that ends makes torchrun end the others, also one that is writing
         remedy = f"continue with --resume --out {shlex.quote(str(self.folder.path))}" if self.folder else ""
-        raise Interrupted(self.stop.signum, f"stopped at step {self.at.step}", remedy=remedy)
+        raise Interrupted(signum, f"stopped at step {self.at.step}", remedy=remedy)
 
     def _save(self) -> None:
+        """Write a checkpoint. Of several ranks the first writes it, and each has a part in it."""
+        own = self._own_state() if self.ranks is None else self.ranks.exchange(self._own_state())
         if self.folder is None:
             return
         parts = {"model": self.model, "method": self.state, "stage": self.now, "generators": self.rng}
         state: dict[str, Any] = {"position": vars(self.at), "history": self.history, "best": self.best}
         state |= {name: part.state_dict() for name, part in {**parts, "meters": self.meters}.items()}
-        state["global_rng"] = {"cpu": torch.get_rng_state()}
+        state |= own if isinstance(own, dict) else {"ranks": own}
+        self.folder.save(self.at.step, state)
+
+    def _own_state(self) -> dict[str, Any]:
+        """What differs from one rank to another: torch's own generators, and what an ascent apart remembers."""
+        state: dict[str, Any] = {"global_rng": {"cpu": torch.get_rng_state()}}
         if self.device.type == "cuda":
             state["global_rng"]["cuda"] = torch.cuda.get_rng_state(self.device)
-        self.folder.save(self.at.step, state)
+        if self.shared is not None:
+            state["shared"] = self.shared.state_dict()
+            state["optimizer"] = self.now.optimizer.state_dict() if self.now.ascent.per_rank else None
+        return state
+
+    def _load_own(self, state: dict[str, Any], now: StageRun) -> None:
+        """Other ranks than those that wrote it, fewer or more, continue with seeds of their own."""
+        size, rank = (1, 0) if self.ranks is None else (self.ranks.size, self.ranks.rank)
+        written = state.get("ranks", [state])
+        own = written[rank] if size == len(written) else written[0]
+        if self.shared is not None and "shared" in own:
+            self.shared.load_state_dict(own["shared"])
+        elif self.shared is not None:
+            self.shared.load_state_dict({"random": own["global_rng"]["cpu"]})
+        if self.shared is not None and own.get("optimizer"):
+            now.load_state_dict({**state["stage"], "optimizer": own["optimizer"]})
+        if size != len(written):
+            torch.manual_seed(derive(self.settings.loop.seed, f"ranks/{self.at.step}/{rank}"))
+            return
+        torch.set_rng_state(own["global_rng"]["cpu"])
+        if self.device.type == "cuda":
+            torch.cuda.set_rng_state(own["global_rng"]["cuda"], self.device)
+
+    def _fitting(self) -> AbstractContextManager[None]:
+        """Around the use of a checkpoint: the rank that has the folder says what does not fit."""
+        return nullcontext() if self.folder is None else self.folder.checkpoints.fitting()
 
     def _load_checkpoint(self) -> dict[str, Any] | None:
         """Weights and position of the last checkpoint; the stage takes the rest when it is entered."""
         state = self.folder.checkpoints.load(self.progress.note) if self.folder is not None else None
-        if self.folder is None or state is None:
+        if self.ranks is not None:
+            state = self.ranks.from_first(state)
+        if state is None:
             return None
-        with self.folder.checkpoints.fitting():
+        with self._fitting():
             self.at = Position(**state["position"])
             self.history, self.best = state["history"], state["best"]
             self.model.load_state_dict(state["model"])
             self.state.load_state_dict(state["method"])
             self.meters.load_state_dict(state["meters"])
-        self.folder.rewrite_metrics(self.history)
+        if self.folder is not None:
+            self.folder.rewrite_metrics(self.history)
         self.progress.note(f"continuing at step {self.at.step}")
         return state
 
@@ -326,8 +391,11 @@ class StageRun:
         scales = None if decay == 1 else layer_scales(self.trainee, decay)
         build = partial(build_optimizer, settings.optimizer, fused=trainer.fused, scales=scales)
         skip = loop.precision == "fp16"  # elsewhere a step that is not finite ends the training
-        self.optimizer = build(self.trainee.named_parameters(), self.ascent.optimizer, skip_nonfinite=skip)
-        trained = {id(p) for p in self.trainee.parameters()}
+        parameters = dict(self.trainee.named_parameters())
+        if (along := method.trained_along(state)) is not None:
+            parameters |= along.named_parameters("along")
+        self.optimizer = build(parameters.items(), self.ascent.optimizer, skip_nonfinite=skip)
+        trained = {id(p) for p in parameters.values()}
         own = [(n, p) for n, p in state.named_parameters() if p.requires_grad and id(p) not in trained]
         if scales is not None:  # an auxiliary network is built as the main one is, under a name of the method's
             scales = {n: scales.get(n.partition(".")[2], 1.0) for n, _ in own}
@@ -338,6 +406,7 @@ class StageRun:
         shown = self.positions if self.own_order is None else self.own_order(0)
         self.steps_per_epoch = batches(len(shown), loop.batch_size)
         whole = min(count, batches(count, loop.batch_size) * loop.batch_size)
+        complete = completing(trainer.shared, loader)
         network = compiled(self.trainee) if loop.compile else self.trainee
         for auxiliary in state.children() if loop.compile else ():
             auxiliary.compile(dynamic=False)
@@ -352,7 +421,8 @@ class StageRun:
             meters=trainer.meters,
             autocast=partial(autocast, loop.precision, device),
             scaler=self.scaler,
-            whole=lambda: loader.batches(torch.arange(whole)),  # not the trainer: a cycle would keep its memory
+            # not the trainer: a cycle would keep its memory
+            whole=lambda: map(complete, loader.batches(torch.arange(whole))),
             whole_size=whole,
             ascent=self.ascent,
             clip=settings.optimizer.clip,
@@ -360,6 +430,7 @@ class StageRun:
             memory_format=trainer.memory_format,
             average=self.average,
             class_weights=trainer.class_weights,
+            shared=trainer.shared,
         )
         captures = loop.capture != "off" and device.type == "cuda" and method.capturable
         self.step: Callable[..., None] = self.plain_step
@@ -425,6 +496,11 @@ class StageRun:
     def _parts(self) -> dict[str, Any]:
         names = ("optimizer", "auxiliary_optimizer", "scaler", "average")
         return {name: part for name in names if (part := getattr(self, name)) is not None}
+
+
+def completing(shared: SharedBatch | None, loader: Loader) -> Callable[[Batch], Batch]:
+    """Gives batches of a loader that reads only a rank's own part the images of all ranks."""
+    return (lambda batch: batch) if shared is None or isinstance(loader, ResidentLoader) else shared.completed
 
 
 def batches(count: int, batch_size: int) -> int:

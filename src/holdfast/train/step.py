@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -22,8 +23,10 @@ from holdfast.rng import Generators
 from holdfast.train.class_weights import class_weighted
 from holdfast.train.meters import Meters
 from holdfast.train.schedule import WeightAverage
+from holdfast.train.shared_batch import SharedBatch
 from holdfast.types import Batch
 
+A = TypeVar("A")
 FIELDS = 4
 """Tensors that a loader gives of a batch."""
 
@@ -50,6 +53,7 @@ class Step:
     memory_format: torch.memory_format = torch.contiguous_format
     average: WeightAverage | None = None
     class_weights: Tensor | None = None
+    shared: SharedBatch | None = None
 
     def __call__(self, raw: Batch, *others: Batch) -> None:
         """Train on a batch; ``others`` are for a method that mixes it with one, and ascents that climb along more."""
@@ -63,13 +67,15 @@ class Step:
             self._train_auxiliary(drawn)
             found = self._train_main(drawn, others)
         self.scaler.update()
+        if self.shared is not None:
+            self.shared.average_statistics(len(raw))
         if self.average is not None:
             self.average.update()
         self.meters.update(found.loss, self.method.measured(found.logits, raw.y), len(raw))
 
     def _may_part(self, device: torch.device) -> bool:
         """Whether both networks can be trained at once: nothing the main one does asks for the other again."""
-        if device.type != "cuda" or self.auxiliary_optimizer is None:
+        if device.type != "cuda" or self.auxiliary_optimizer is None or self.shared is not None:
             return False
         return not (self.ascent.reads_whole_set or self.ascent.other_batches or self.scaler.is_enabled())
 
@@ -113,17 +119,34 @@ class Step:
         Views that have yet to be weighed are so here, from the forward pass that the gradient needs anyway.
         """
         losses, logits, weighed = [], [], []
-        for views, share in drawn:
+        before = self._set_aside()
+        for last, (views, share) in _marking_last(drawn):
             with self.autocast():
                 outputs = self.method.forward(self.model, views, state=self.state)
                 if views.weigh is not None:
                     views = views.weigh(outputs[0].detach())
                 loss = self.method.loss(outputs, views)
-            self._backward(loss * (share * weight))
+            with self._summed(self.optimizer, last):
+                self._backward(loss * (share * weight))
             losses.append(loss.detach() * share)
             logits.append(outputs[0].detach())
             weighed.append((views, share))
+        for p, grad in before:
+            p.grad = grad if p.grad is None else p.grad + grad
         return Evaluated(torch.stack(losses).sum(), torch.cat(logits), weighed)
+
+    def _set_aside(self) -> list[tuple[Tensor, Tensor]]:
+        """Gradients that are there already. They are sums over ranks, and what is added has yet to be summed."""
+        held = [(p, p.grad) for p in self.trained() if p.grad is not None] if self.shared is not None else []
+        for p, _ in held:
+            p.grad = None
+        return held
+
+    def _summed(self, optimizer: Optimizer, last: bool) -> AbstractContextManager[object]:
+        """Around a backward pass: the gradient of the whole batch is that of all ranks, once its last part is there."""
+        if self.shared is None or not last:
+            return nullcontext()
+        return self.shared.summing(trained_parameters(optimizer))
 
     def trained(self) -> list[Tensor]:
         """Every parameter that the main optimiser moves."""
@@ -138,10 +161,12 @@ class Step:
     def _ascend(self, drawn: Drawn, others: Sequence[Batch]) -> Evaluated:
         """Leave the gradient at the moved weights in the parameters; running statistics see the batch once."""
         assert isinstance(self.optimizer, SAM)
-        before = self.ascent.direction(self, drawn, others)
+        apart = nullcontext() if self.shared is None else self.shared.climbing_apart(self.ascent.per_rank)
+        with apart:
+            before = self.ascent.direction(self, drawn, others)
         drawn = self._weighed(drawn) if before is None else before.drawn
         self.optimizer.first_step(zero_grad=True, scaler=self.scaler)
-        with nullcontext() if before is None else frozen_statistics(self.model):
+        with nullcontext() if before is None else self.without_trace():
             moved = self.gradients(drawn)
         return moved if before is None else before
 
@@ -151,8 +176,10 @@ class Step:
         weighed = []
         for views, share in drawn:
             if views.weigh is not None:
-                with self.autocast(), frozen_statistics(self.model):
-                    views = views.weigh(self.method.forward(self.model, views, state=self.state)[0])
+                with self.autocast():
+                    with self.without_trace():
+                        logits = self.method.forward(self.model, views, state=self.state)[0]
+                    views = views.weigh(logits)
             weighed.append((views, share))
         return weighed
 
@@ -161,8 +188,9 @@ class Step:
         if self.auxiliary_optimizer is None or not losses:
             return
         self.auxiliary_optimizer.zero_grad(set_to_none=True)
-        for loss, share in losses:
-            self._backward(loss * share)
+        for last, (loss, share) in _marking_last(losses):
+            with self._summed(self.auxiliary_optimizer, last):
+                self._backward(loss * share)
         self._descend(self.auxiliary_optimizer)
 
     def _backward(self, loss: Tensor) -> None:
@@ -180,6 +208,11 @@ class Step:
             self.scaler.unscale_(optimizer)
             clip()
         self.scaler.step(optimizer)
+
+
+def _marking_last(items: Sequence[A]) -> Iterator[tuple[bool, A]]:
+    """Each item, and whether it is the last."""
+    return ((n == len(items), item) for n, item in enumerate(items, start=1))
 
 
 def captured(step: Step, device: torch.device, note: Callable[[str], None] | None) -> Callable[..., None]:

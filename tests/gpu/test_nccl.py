@@ -1,0 +1,56 @@
+"""Ranks on a GPU: one rank with NCCL in the captured step trains as a plain process does. Needs a CUDA device."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch.distributed import TCPStore
+
+from holdfast.train import fit
+from tests.conftest import Heard, brisk, flat_weights, make_data
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+COMMON = {
+    "device": "cuda",
+    "epochs": 5,
+    "batch_size": 16,
+    "crop": 1,
+    "flip": True,
+    "model": "convnet",
+    "deterministic": True,
+}
+
+
+@pytest.fixture
+def one_rank(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """This process as the only rank of a training."""
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    values = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": store.port}
+    for name, value in {**values, "TORCHELASTIC_USE_AGENT_STORE": True}.items():
+        monkeypatch.setenv(name, str(value))
+    yield
+    assert not torch.distributed.is_initialized()
+
+
+@pytest.mark.parametrize(
+    ("method", "ascent"), [("erm", "none"), ("lff", "fsam"), ("manifold-mixup", "sam"), ("lff+biasadv", "none")]
+)
+@pytest.mark.parametrize("sync", [False, True])
+def test_a_captured_step_with_nccl_equals_a_plain_one(
+    method: str, ascent: str, sync: bool, one_rank: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {**COMMON, "method": brisk(method), "ascent": ascent, "capture": "on", "sync_batchnorm": sync}
+    data, heard = make_data(100, channels=3, groups=2), Heard()
+    together = fit(data, progress=heard, **settings)
+    monkeypatch.delenv("RANK")
+    alone = fit(data, **settings)
+    assert "RANK" not in os.environ
+    assert not [note for note in heard.notes if "captured" in note]
+    torch.testing.assert_close(flat_weights(together.model), flat_weights(alone.model), rtol=1e-4, atol=1e-5)
