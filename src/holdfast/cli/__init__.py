@@ -31,12 +31,8 @@ from holdfast.cli.report import report
 from holdfast.cli.shortcuts import shortcuts
 from holdfast.cli.terminal import READER_LEFT, reader_left, terminal
 from holdfast.cli.train import parse_train, train
-<<<<<<< HEAD
 from holdfast.cli.tune import tune
-from holdfast.errors import HoldfastError, Interrupted, require_known
-=======
 from holdfast.errors import HoldfastError, Interrupted, RankEnded, require, require_known
->>>>>>> main
 from holdfast.signals import ended_by_term
 
 __all__ = ["COMMANDS", "main", "parse_train"]
