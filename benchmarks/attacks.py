@@ -229,9 +229,8 @@ def make_problem(args: argparse.Namespace) -> Problem:
     else:
         print(f"training {name} on {data.name} for {args.epochs} epochs", flush=True)
         fast = {"precision": "bf16", "channels_last": True, "crop": 4, "flip": True} if args.device == "cuda" else {}
-        model = fit(
-            data, model=name, epochs=args.epochs, device=args.device, eval_every=0, progress=False, **fast
-        ).model
+        how = fast | {"optimizer": "sgd", "lr": 0.05, "batch_size": 128, "eval_every": 0, "progress": False}
+        model = fit(data, model=name, epochs=args.epochs, device=args.device, **how).model
     device = torch.device(args.device)
     model = model.to(device).eval().requires_grad_(False)
     assert data.test is not None

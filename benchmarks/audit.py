@@ -39,7 +39,8 @@ def main() -> None:
     data = load("cifar10", root=args.root) if cuda else load("digits")
     fast = {"precision": "bf16", "channels_last": True, "crop": 4, "flip": True} if cuda else {}
     net = "cifar-resnet18" if cuda else "convnet"
-    model = fit(data, model=net, epochs=args.epochs, device=args.device, eval_every=0, progress=False, **fast).model
+    how = fast | {"optimizer": "sgd", "lr": 0.05, "batch_size": 128, "eval_every": 0, "progress": False}
+    model = fit(data, model=net, epochs=args.epochs, device=args.device, **how).model
     assert data.test is not None
     settings: dict[str, Any] = {"attacks": {"images": len(data.test), "radii": (8 / 255,)}} if cuda else {}
     subject = Subject(

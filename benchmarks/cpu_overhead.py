@@ -25,6 +25,7 @@ from holdfast.models import build_model
 from holdfast.train import fit
 
 BATCH = 128
+TRAINING = {"optimizer": "sgd", "lr": 0.05, "batch_size": BATCH, "eval_every": 0, "device": "cpu"}
 
 
 def bare_epoch(model: nn.Module, optimizer: torch.optim.Optimizer, images: torch.Tensor, labels: torch.Tensor) -> float:
@@ -60,7 +61,7 @@ def main() -> None:
     bare, engine = [], []
     for _ in range(args.rounds):
         bare += [bare_epoch(model, optimizer, data.train.images, data.train.labels) for _ in range(args.epochs)]
-        result = fit(data, model=make(data), epochs=args.epochs, batch_size=BATCH, eval_every=0, device="cpu")
+        result = fit(data, model=make(data), epochs=args.epochs, **TRAINING)
         engine += [record["seconds"] for record in result.history]
     bare_s, engine_s = (statistics.quantiles(seconds, n=4)[0] for seconds in (bare, engine))
     ratio = engine_s / bare_s

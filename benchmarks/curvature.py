@@ -125,7 +125,8 @@ def judged(operator: Operator, vectors: Tensor) -> tuple[list[float], float]:
 def make_problem(args: argparse.Namespace) -> Problem:
     data, model = make_data(args)
     print(f"training {model} on {data.name} for {args.epochs} epochs", flush=True)
-    trained = fit(data, model=model, epochs=args.epochs, device=args.device, eval_every=0, progress=False).model
+    how: dict[str, Any] = {"optimizer": "sgd", "lr": 0.05, "batch_size": 128, "eval_every": 0, "progress": False}
+    trained = fit(data, model=model, epochs=args.epochs, device=args.device, **how).model
     order = torch.randperm(len(data.train), generator=torch.Generator().manual_seed(0))[: args.images]
     device = torch.device(args.device)
     x = data.train.read(order).to(device).float() / 255

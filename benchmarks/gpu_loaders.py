@@ -18,6 +18,7 @@ from holdfast.train import fit
 
 COMMON = {
     "model": "cifar-resnet18",
+    "optimizer": "sgd",
     "batch_size": 128,
     "lr": 0.1,
     "crop": 4,

@@ -39,7 +39,7 @@ SETTINGS = {
     "bf16 compiled, captured, ASAM": {**BF16, "compile": True, "ascent": "asam"},
     "bf16 compiled, captured, Fisher F-SAM": {**BF16, "compile": True, "ascent": "fisher-fsam"},
 }
-COMMON = {"batch_size": 128, "crop": 4, "flip": True, "eval_every": 0}
+COMMON = {"optimizer": "sgd", "lr": 0.05, "batch_size": 128, "crop": 4, "flip": True, "eval_every": 0}
 
 
 def make_trainer(data: Dataset, net: str, changes: dict[str, object], *, epochs: int, device: str = "cuda") -> Trainer:

@@ -159,7 +159,7 @@ def _null(d: int) -> dict[str, Maker]:
     }
 
 
-NULL: dict[str, Maker] = {f"{name}, {d + 1}": make for d in (0, 1) for name, make in _null(d).items()}
+NULL: dict[str, Maker] = {f"{name}, draw {d + 1}": make for d in (0, 1) for name, make in _null(d).items()}
 """No shortcut, and no part in the calibration: two draws of each."""
 
 

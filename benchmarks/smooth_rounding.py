@@ -82,7 +82,8 @@ def main() -> None:
     torch.manual_seed(0)
     digits = load("digits", image_size=8)
     net = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
-    model = fit(digits, model=net, epochs=25, device="cpu", progress=False, eval_every=0).model.eval()
+    how: dict[str, Any] = {"optimizer": "sgd", "lr": 0.05, "batch_size": 128, "eval_every": 0, "progress": False}
+    model = fit(digits, model=net, epochs=25, device="cpu", **how).model.eval()
     assert digits.test is not None
     x, y = digits.test.read(torch.arange(IMAGES)).float() / 255, digits.test.labels[:IMAGES]
     figures: dict[str, Any] = {}

@@ -115,7 +115,9 @@ def test_a_plan_shows_every_stage(
     ]
     assert main(["train", *jtt, "--plan"]) == 0
     title, *shown = capsys.readouterr().out.splitlines()
-    assert (title.split(":")[0], shown) == ("jtt", stages)
+    assert (title.split(":")[0], shown[:3]) == ("jtt", stages)
+    assert shown[3].startswith("  chosen for 1,198 training images")
+    assert [line.split()[0] for line in shown[4:]] == ["--optimizer", "--lr", "--batch-size", "--warmup"]
     assert main(["compare", *jtt, "--methods", "erm", "jtt", "--plan"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[:3] == ["erm (baseline)", stages[0], "  main: 3 epochs (--epochs)"]
@@ -187,7 +189,7 @@ def test_what_cannot_be_trained_is_told_before_anything_is(
 
 
 @pytest.mark.parametrize(
-    "words", [["--help"], ["--vary", "lrr=1"], ["--study", "jtt-grid", "--method", "jtt", "--plan"]]
+    "words", [["--help"], ["--vary", "lrr=1"], ["--recipe", "biasadv/bar-jtt", "--study", "jtt-grid", "--plan"]]
 )
 def test_answers_without_torch(words: list[str]) -> None:
     code = "import sys; from holdfast.cli import main\ntry: main(sys.argv[1:])\nexcept SystemExit: pass\n"

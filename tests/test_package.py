@@ -60,6 +60,20 @@ def test_methods_and_ascents_are_listed_without_torch() -> None:
     assert heavy == []
 
 
+@pytest.mark.slow
+def test_a_tiny_training_begins_without_packages_that_it_does_not_need(tmp_path: Path) -> None:
+    """They took 4 of 7.5 seconds before the first step. torch's optimizers import its compiler themselves, later."""
+    unneeded = {"sklearn", "scipy.stats", "matplotlib", "torchvision", "timm", "pandas", "torch._dynamo"}
+    code = (
+        "import sys; from holdfast.train.engine import StageRun; from holdfast.cli import main\n"
+        f"def begin(*_): print('began', *({unneeded!r} & set(sys.modules))); sys.exit()\n"
+        "StageRun.__init__ = begin\n"
+        f"main(['train', '--data', 'digits', '--device', 'cpu', '--quiet', '--out', {str(tmp_path / 'run')!r}])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["began"], done.stderr
+
+
 def test_the_module_runs_as_the_command_does() -> None:
     ran = subprocess.run([sys.executable, "-m", "holdfast", "--version"], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout.strip()) == (0, f"holdfast {holdfast.__version__}")

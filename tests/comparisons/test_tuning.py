@@ -157,13 +157,13 @@ def test_a_trial_whose_worker_is_killed_is_continued(data: Path, tmp_path: Path)
 
 @pytest.mark.parametrize("ascent", list(ASCENTS))
 def test_every_ascent_has_a_space_of_values_it_can_have(ascent: str) -> None:
-    settings = build(TrainSettings, {"ascent": ascent})
+    settings = build(TrainSettings, {"ascent": ascent, "lr": 0.1})
     check_space(settings, default_space(settings))
 
 
 @pytest.mark.parametrize("method", list(METHODS))
 def test_every_method_has_a_space_of_values_it_can_have(method: str) -> None:
-    settings = build(TrainSettings, {"method": method, "optimizer": "adamw"})
+    settings = build(TrainSettings, {"method": method, "optimizer": "adamw", "lr": 1e-3})
     space = default_space(settings)
     check_space(settings, space)
     assert space["lr"] == Interval(1e-4, 1e-2, log=True)

@@ -205,6 +205,47 @@ def test_the_page_and_the_closing_line_say_the_same() -> None:
     assert closing.endswith("4 of 4 checks measured. Warning: preprocessing is probably wrong")
 
 
+def headline(*runs: RunFiles) -> str:
+    return Page(render(runs).replace("\u00a0", " ")).text("h1")[0]
+
+
+def test_whoever_reads_the_headline_alone_knows_of_failed_gates_and_crashes() -> None:
+    failing, crashed = gate("accuracy", 0.5, 0.472, 0.429, "value"), CheckRecord("attacks", "crashed", "no luck")
+    drop = Finding("corruptions", "mean_corruption_accuracy", 0.2, 500, 0.17, 0.24)
+    for more, checks, gates, said in (
+        ((), CHECKS, (failing,), "(1 of 1 gates failed)"),
+        ((drop,), CHECKS, (failing, failing | {"passed": True}), "(1 of 2 gates failed)"),
+        ((drop,), (*CHECKS[:3], crashed), (), "(crashed: attacks)"),
+        ((), (*CHECKS[:3], crashed), (failing,), "(crashed: attacks; 1 of 1 gates failed)"),
+    ):
+        run = RunFiles("net", findings=(SMALL[0], *more), checks=checks, gates=gates)
+        assert headline(run).startswith("net: 47.2 % clean accuracy")
+        assert headline(run).endswith(said)
+        assert headline(run, RunFiles("other", findings=SMALL[:1], checks=CHECKS)).endswith(said.replace("(", "(net: "))
+    fine = RunFiles("net", findings=SMALL[:1], checks=CHECKS, gates=({**failing, "passed": True},))
+    assert headline(fine) == "net: 47.2 % clean accuracy"
+
+
+def test_what_was_measured_is_not_called_nothing() -> None:
+    attacked = Finding("attacks", "robust_accuracy", 0.47, 500, 0.43, 0.51, {"radius": "8/255"})
+    assert headline(RunFiles("net", findings=(attacked,))) == "net: no clean accuracy; measured: attacks"
+    assert headline(RunFiles("net", findings=(Finding("attacks", "robust_accuracy", None, 0),))) == (
+        "net: nothing measured yet"
+    )
+
+
+def test_the_lowest_of_many_classes_says_of_how_many_and_how_many_images() -> None:
+    """The lowest of 300 classes of 20 images each is low by chance: all of them are 80 % right."""
+    draw = torch.Generator().manual_seed(0)
+    right = torch.rand(300, 20, generator=draw) < 0.8
+    shares = right.double().mean(1)
+    found = [Finding("accuracy", "accuracy", float(right.double().mean()), 6000, 0.79, 0.81)]
+    found += [Finding("accuracy", "accuracy", float(v), 20, 0, 1, {"class": f"c{i}"}) for i, v in enumerate(shares)]
+    lowest = int(shares.argmin())
+    said = headline(RunFiles("net", findings=tuple(found)))
+    assert said.endswith(f"; lowest of 300 classes: c{lowest}, {100 * float(shares[lowest]):.1f} % of 20 images")
+
+
 @pytest.mark.parametrize("seeds", [1, 2, 4])
 def test_a_winner_over_seeds_is_one_by_welchs_test_and_its_lead_is_the_difference(seeds: int) -> None:
     """Against scipy's test on the same numbers; of single runs against their intervals."""

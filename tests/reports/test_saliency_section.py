@@ -143,7 +143,7 @@ def test_shortcuts_in_numbers_and_pictures() -> None:
     measures = {("shortcuts", measure.name): measure for measure in MEASURES}
     page = Page(render_shortcuts_page(shortcut_findings(), name="digits", measures=measures))
     (verdict,) = page.text("h1")
-    said = "A shortcut is likely (p = 0.0021): bias-conflicting samples come first in the ranking"
+    said = "A shortcut is likely (p = 0.0021): what comes first in the ranking is most likely bias-conflicting"
     assert verdict.replace("\u00a0", " ") == said
     numbers = [[c.text for c in r] for r in page.tables["What was found"][1:]]
     assert [r[1] for r in numbers] == ["0.0021", "90.0 %, 18.0 times the base rate", "5.0 %"]

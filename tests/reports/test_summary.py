@@ -137,7 +137,7 @@ def test_a_drop_must_be_clear(make_run: Make, aligned: float, conflicting: float
 def test_without_a_bias_the_weakest_part_is_named(make_run: Make) -> None:
     parts = [finding(v, 50, class_=c) for c, v in (("cat", 0.9), ("dog", 0.4), ("eel", 0.8))]
     (arm,) = arms([make_run("a", findings=[finding(0.7, 150), finding(None, 0, class_="fox"), *parts])])
-    assert arm_sentence(arm) == "erm: 70.0 % clean accuracy; weakest class: dog, 40.0 %"
+    assert arm_sentence(arm) == "erm: 70.0 % clean accuracy; lowest of 3 classes: dog, 40.0 % of 50 images"
     level = [finding(1.0, 50, class_=c) for c in ("cat", "dog")]
     (arm,) = arms([make_run("b", findings=[finding(1.0, 100), *level])])
     assert arm_sentence(arm) == "erm: 100.0 % clean accuracy"

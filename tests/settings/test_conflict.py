@@ -14,6 +14,7 @@ from holdfast.errors import HoldfastError
 from holdfast.parts import named_data
 from holdfast.settings import TrainSettings, build, flatten, read_yaml
 from holdfast.settings.training import CONFLICT, takes_conflict
+from holdfast.settings.training_defaults import TrainingFacts, choose_defaults
 from holdfast.train.folder import claim, read_settings
 
 MADE_WITH_A_SHORTCUT = tuple(name for name in named_data() if takes_conflict(name))
@@ -48,6 +49,7 @@ def test_made_sets_take_it_and_have_a_default(name: str) -> None:
 
 def test_resolved_settings_of_other_data_have_none() -> None:
     settings = build(TrainSettings, {"data": "cifar10", "optimizer": "adam"}).resolved()
+    settings = choose_defaults(settings, TrainingFacts(images=50_000)).settings
     assert (settings.data.conflict, settings.optimizer.lr) == (None, 1e-3)
 
 
@@ -77,7 +79,7 @@ def test_a_made_sets_share_is_kept_in_files(tmp_path: Path) -> None:
 
 
 def test_a_comparison_started_with_the_former_default_is_the_same(tmp_path: Path) -> None:
-    old = build(TrainSettings, {"conflict": 0.05, "lr": 0.05})
+    old = build(TrainSettings, {"conflict": 0.05})
     assert flatten(old.resolved()) == flatten(TrainSettings().resolved())
     assert len(make_plan(TrainSettings(), vary={"conflict": [0.01, 0.05]}).cells) == 2
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.data import ArraySplit, Dataset
-from holdfast.settings import TrainSettings
+from holdfast.settings import TrainSettings, build
 from holdfast.shortcuts.biased_models import EpochScorer, held_out_logits, relative_difficulty, train_biased_model
 from holdfast.shortcuts.search import biased_training
 from holdfast.train.progress import Progress
@@ -50,7 +50,7 @@ def test_every_epoch_but_the_first_counts_the_same(
     images, labels = torch.zeros(2, 1, 4, 4, dtype=torch.uint8), torch.tensor([0, 1])
     data = Dataset("two", ("a", "b"), ArraySplit(images, labels, torch.full((2,), -1)))
     model = Sure()
-    scorer = EpochScorer(TrainSettings(), data, model, device=torch.device("cpu"))
+    scorer = EpochScorer(build(TrainSettings, {"batch_size": 4}), data, model, device=torch.device("cpu"))
     for model.p in said:
         scorer.score_epoch()
     seen = scorer.result()

@@ -150,7 +150,7 @@ def words(bars: Path, out: str = "run", **changes: object) -> list[str]:
 
 def messages(logs: Sequence[str]) -> list[str]:
     """What ranks said that is not the progress of a training."""
-    return [line for log in logs for line in log.splitlines() if not line.startswith("epoch ")]
+    return [line for log in logs for line in log.splitlines() if not line.startswith(("epoch ", "chosen for "))]
 
 
 def weights(bars: Path, out: str) -> dict[str, Tensor]:

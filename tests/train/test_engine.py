@@ -234,7 +234,7 @@ def test_a_loss_that_is_not_finite_stops_with_its_step_and_keeps_the_last_good_c
     out = tmp_path / "run"
     method = {"name": "test-auxiliary", "nan_at": step}
     with pytest.raises(HoldfastError, match=rf"not finite at step {step};.*lower --lr \(now 0.05\)") as error:
-        fit(make_data(), method=method, out=out, **PLAIN)
+        fit(make_data(), method=method, out=out, lr=0.05, **PLAIN)
     if step <= 6:  # the first epoch has six steps
         assert "no checkpoint was written" in str(error.value)
         assert not out.exists()
@@ -329,7 +329,8 @@ def test_pretraining_is_part_of_fit_and_refused_for_a_module_of_ones_own() -> No
         ({"optimizer": "sgdd"}, "unknown optimizer 'sgdd'; did you mean 'sgd'"),
         ({"schedule": 7}, "unknown schedule 7; known: constant"),
         ({"batch_size": 0}, "batch_size must be >= 1, got 0"),
-        ({"epochs": None}, "epochs must be a whole number, got None"),
+        ({"epochs": "many"}, "epochs must be a whole number, got 'many'"),
+        ({"seed": None}, "seed must be a whole number, got None"),
     ],
 )
 def test_wrong_values_are_named(settings: dict[str, object], message: str) -> None:

@@ -134,7 +134,7 @@ def test_training_with_layer_decay_equals_groups_by_hand(ascent: str) -> None:
 
 def test_schedules_keep_the_scales() -> None:
     named = list(nn.Linear(2, 2).named_parameters())
-    optimizer = build_optimizer(OptimizerSettings(lr=0.4), named, scales={"weight": 0.5})
+    optimizer = build_optimizer(OptimizerSettings("sgd", lr=0.4), named, scales={"weight": 0.5})
     assert [group["lr"] for group in optimizer.param_groups] == [0.2, 0.4]
     set_option(optimizer, "lr", 0.1)
     assert [group["lr"] for group in optimizer.param_groups] == [0.05, 0.1]
@@ -288,7 +288,7 @@ def test_resuming_is_exact_with_everything_on(method: str, tmp_path) -> None:
 def test_off_is_what_it_was() -> None:
     """With everything at its default the optimiser has one group, no view has a weight, and no note is made."""
     shown = Noted()
-    settings = build(TrainSettings, PLAIN)
+    settings = build(TrainSettings, PLAIN | {"optimizer": "sgd", "lr": 0.05})
     train(settings, data=make_data(), model=Linear(), progress=shown)
     assert shown.notes == []
     assert len(build_optimizer(settings.optimizer, Linear().named_parameters()).param_groups) == 1

@@ -53,14 +53,14 @@ def test_a_used_folder_is_refused_resumed_or_replaced(tmp_path: Path) -> None:
 
 def test_a_run_is_not_continued_with_other_settings(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    fit(make_data(), out=out, **QUICK)
+    fit(make_data(), out=out, lr=0.05, **QUICK)
     with pytest.raises(HoldfastError, match=r"started with other settings \(lr: 0.05 -> 0.2\)"):
         fit(make_data(), out=out, resume=True, lr=0.2, **QUICK)
 
 
 def test_the_run_records_its_settings_and_environment(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    fit(make_data(), out=out, optimizer="adam", **QUICK)
+    fit(make_data(), out=out, optimizer="adam", lr="1e-3", **QUICK)
     recorded = yaml.safe_load((out / "run.yaml").read_text())
     assert recorded["lr"] == 0.001
     assert recorded["environment"]["torch"] == torch.__version__

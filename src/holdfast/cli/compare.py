@@ -47,7 +47,7 @@ class CompareOptions:
     """How the best cell is chosen where data is held out (--val); never on the test set. val-worst-group needs groups
     there."""
     plan: bool = False
-    """Say what would be trained, stage by stage, and stop."""
+    """Say what would be trained, stage by stage, with the settings that were chosen for it, and stop."""
     overwrite: bool = False
     """Train anew what is there."""
     quiet: Quiet = False
@@ -58,13 +58,14 @@ def compare(words: list[str]) -> int:
     """Train methods or settings over seeds and compare them with a baseline, in one report."""
     plan, options, seeds = plan_comparison(words)
     if options.plan:
-        from holdfast.comparisons.plans import stage_lines
+        from holdfast.comparisons.plans import settle_plan, stage_lines
 
+        plan, said = settle_plan(plan)
         for cell in plan.cells:
             say(f"{cell.label}{' (baseline)' if cell is plan.baseline else ''}")
             say("\n".join(f"  {line}" for line in stage_lines(cell.settings)))
-        if said := plan.unequal_epochs():
-            say(said)
+        for line in [*said, *filter(None, [plan.unequal_epochs()])]:
+            say(line)
         say(f"{len(plan.cells)} cells × {seeds} seeds = {len(plan.cells) * seeds} trainings")
         return 0
     for name in dict.fromkeys(cell.settings.data.name for cell in plan.cells):

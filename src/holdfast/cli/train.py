@@ -37,7 +37,7 @@ class RunOptions:
     print_config: bool = False
     """Print the resolved settings as YAML and stop."""
     plan: bool = False
-    """Say what would be trained, stage by stage, and stop."""
+    """Say what would be trained, stage by stage, with the settings that were chosen for it, and stop."""
     quiet: Quiet = False
 
 
@@ -51,10 +51,11 @@ def train(words: list[str]) -> int:
         return 0
     out = default_out(settings) if options.out is None else options.out
     if options.plan:
-        from holdfast.comparisons.plans import stage_lines
+        from holdfast.comparisons.plans import ComparisonPlan, GridCell, settle_plan, stage_lines
 
+        planned, chosen = settle_plan(ComparisonPlan((GridCell(settings.method.name, settings),)))
         say(f"{settings.method.name}: {settings.model.name} on {settings.data.name}, into {out}")
-        say("\n".join(f"  {line}" for line in stage_lines(settings)))
+        say("\n".join(f"  {line}" for line in [*stage_lines(planned.baseline.settings), *chosen]))
         return 0
     if options.resume:
         _check_resume(out, words)

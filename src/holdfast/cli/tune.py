@@ -49,13 +49,16 @@ def tune(words: list[str]) -> int:
     base, _ = parse_train([*rest, "--out", options.out], called="tune")
     from holdfast.comparisons.search_space import check_space, default_space, parse_space
 
-    space = parse_space(options.space) or default_space(base)
-    check_space(base, space)
+    space = parse_space(options.space) or None
+    if space is not None:
+        check_space(base, space)
+    require_data(base.data.name)
     if options.plan:
-        for name, own in space.items():
+        from holdfast.train.api import choose_ahead
+
+        for name, own in (space or default_space(choose_ahead(base).settings)).items():
             say(f"{name}: {', '.join(map(str, own)) if isinstance(own, tuple) else own}")
         return 0
-    require_data(base.data.name)
 
     from holdfast.comparisons.tuning import search
     from holdfast.train.progress import make_progress

@@ -12,6 +12,7 @@ from holdfast.models.saved_model import load_model
 from holdfast.settings import TrainSettings
 from holdfast.settings.training import CellRule
 from holdfast.train.evaluate import predict, selection_score
+from holdfast.train.folder import recorded
 
 
 def require_groups(rule: CellRule, data: Dataset) -> None:
@@ -27,7 +28,8 @@ def require_groups(rule: CellRule, data: Dataset) -> None:
 def held_out_score(folder: Path, settings: TrainSettings, data: Dataset, rule: CellRule) -> float:
     """What a rule says of the model that a run kept, on the validation split."""
     assert data.val is not None
-    device, loop = resolve_device(settings.loop.device), settings.loop
+    loop = recorded(folder, settings).loop
+    device = resolve_device(loop.device)
     loader = make_loader(
         data.val, batch_size=loop.batch_size, device=device, kind=settings.data.loader, workers=settings.data.workers
     )

@@ -7,7 +7,7 @@ seeds``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -20,8 +20,11 @@ from holdfast.methods import Stage, method_of
 from holdfast.parts import METHODS
 from holdfast.settings.fields import LISTED_BY, Choice, build, flatten
 from holdfast.settings.training import TrainSettings
+from holdfast.settings.training_defaults import open_settings
 from holdfast.settings.yaml_files import parse_yaml, read_yaml
 
+OPEN = "as yet unknown"
+"""Epochs that follow from data which was not read."""
 STUDIES = Path(__file__).parent / "studies"
 
 Axes = Mapping[str, Sequence[Any]]
@@ -37,14 +40,14 @@ class GridCell:
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        return method_of(self.settings).stages(self.settings.loop.epochs)
+        return _stages(self.settings)
 
     @property
     def epochs(self) -> str:
         """Those of each stage: "20 + 3", pretraining first."""
         model = self.settings.model
         given = [model.pretrain_for] * (model.pretrain != "none") + [stage.epochs for stage in self.stages]
-        return " + ".join(map(str, given))
+        return " + ".join(str(epochs or OPEN) for epochs in given)
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,14 @@ class ComparisonPlan:
     @property
     def baseline(self) -> GridCell:
         return self.cells[0]
+
+    @property
+    def labels(self) -> list[str]:
+        return [cell.label for cell in self.cells]
+
+    def settled(self, settle: Callable[[GridCell], TrainSettings]) -> ComparisonPlan:
+        """With nothing left open in the settings of any cell; of cells that are equal then, the first."""
+        return ComparisonPlan(_distinct(GridCell(cell.label, settle(cell)) for cell in self.cells))
 
     def unequal_epochs(self) -> str:
         """Which cells are trained longer than others, and what decides it; empty where all are trained alike."""
@@ -85,11 +96,43 @@ def stage_lines(settings: TrainSettings) -> list[str]:
     model, made = settings.model, []
     if model.pretrain != "none":
         made.append(f"pretraining: {model.pretrain_for} epochs without labels, {model.pretrain} (--pretrain-for)")
-    for stage in method_of(settings).stages(settings.loop.epochs):
+    for stage in _stages(settings):
         flag = f"--method.{stage.setting.replace('_', '-')}" if stage.setting else "--epochs"
         of = f" of {stage.about}" if stage.about else ""
-        made.append(f"{stage.name}: {stage.epochs} epoch{'s' * (stage.epochs != 1)}{of} ({flag})")
+        made.append(f"{stage.name}: {stage.epochs or OPEN} epoch{'s' * (stage.epochs != 1)}{of} ({flag})")
     return made
+
+
+def _stages(settings: TrainSettings) -> tuple[Stage, ...]:
+    """With 0 epochs where they are still to be chosen."""
+    return method_of(settings).stages(settings.loop.epochs or 0)
+
+
+def settle_plan(plan: ComparisonPlan) -> tuple[ComparisonPlan, list[str]]:
+    """(The plan with nothing left open, what was chosen and why.)
+
+    Where something is open this reads the data, and builds the networks without their weights. Where the data cannot be
+    read yet, it stays open.
+    """
+    if not any(open_settings(cell.settings) for cell in plan.cells):
+        return plan, []
+    from holdfast.train.api import choose_ahead
+
+    try:
+        chosen = {cell.label: choose_ahead(cell.settings) for cell in plan.cells}
+    except HoldfastError as error:
+        return plan, [f"optimiser, rate, batch size and epochs that are not given follow from the data: {error}"]
+    settled = plan.settled(lambda cell: chosen[cell.label].settings)
+    lines: dict[tuple[str, ...], list[str]] = {}
+    for label in settled.labels:
+        own = chosen[label]
+        lines.setdefault((f"{own.facts}", *own.lines()) if own.reasons else (), []).append(label)
+    lines.pop((), None)
+    alike = len(lines) == 1 and len(plan.cells) == 1
+    said = []
+    for (facts, *each), labels in lines.items():
+        said += [f"chosen for {facts}{'' if alike else ': ' + ', '.join(labels)}", *(f"  {line}" for line in each)]
+    return settled, said
 
 
 def make_plan(

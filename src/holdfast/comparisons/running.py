@@ -11,7 +11,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from os import PathLike
 from pathlib import Path
 from statistics import fmean, stdev
@@ -49,8 +49,9 @@ from holdfast.settings import (
 from holdfast.settings.engine_settings import EngineSettings
 from holdfast.settings.fields import columns_text
 from holdfast.settings.training import CellRule
-from holdfast.train.api import fingerprint, load_data, prepare
-from holdfast.train.folder import changed_settings
+from holdfast.settings.training_defaults import TrainingFacts, choose_defaults, open_settings
+from holdfast.train.api import fingerprint, from_run, load_data, prepare
+from holdfast.train.folder import changed_settings, recorded
 from holdfast.train.meters import Diverged
 from holdfast.train.progress import Progress, make_progress
 
@@ -165,7 +166,7 @@ def carry_out(
     progress = progress or Progress()
     require(seeds >= 1, f"seeds must be >= 1, got {seeds}")
     require(not is_run(out), f"{out} is a run itself; choose another --out, a folder to put runs into")
-    jobs = [(cell, job, out / folder_name(cell, job)) for cell in plan.cells for job in _seeded(cell.settings, seeds)]
+    jobs = [job for cell in plan.cells for job in _jobs(cell, out, seeds, anew=overwrite)]
     if not overwrite:
         for _, job, folder in jobs:
             _require_same(run_folder(out, folder.name), job)
@@ -175,12 +176,15 @@ def carry_out(
         return data if isinstance(data, Dataset) else load_data(replace(plan.baseline.settings, data=own), data)
 
     todo = (cell for cell, _, folder in jobs if overwrite or not is_finished(folder))
-    loaded = _require_trainable(todo, opened)
+    loaded, known = _require_trainable(todo, opened)
     for found in loaded.values():
         require_groups(choose, found)
     if not overwrite:
         _require_one_data(jobs, loaded)
-    if said := plan.unequal_epochs():
+    settled = plan.settled(lambda cell: _settled(cell, jobs, known))
+    plan = ComparisonPlan(tuple(cell for cell in plan.cells if cell.label in settled.labels))
+    jobs = [job for job in jobs if job[0] in plan.cells]
+    if said := settled.unequal_epochs():
         progress.note(said)
     shared = None if data is None else {job.data: opened(job.data) for _, job, _ in jobs}
     where = where or EngineSettings()
@@ -251,8 +255,27 @@ def folder_name(cell: GridCell, settings: TrainSettings) -> str:
     return f"{safe}{mark}-seed{settings.loop.seed}"
 
 
-def _seeded(settings: TrainSettings, seeds: int) -> list[TrainSettings]:
-    return [replace(settings, loop=replace(settings.loop, seed=settings.loop.seed + i)) for i in range(seeds)]
+def _jobs(cell: GridCell, out: Path, seeds: int, *, anew: bool) -> list[Job]:
+    """One training per seed. What a cell leaves open is as it was chosen for those of its seeds that were begun."""
+    first, settings = cell.settings.loop.seed, cell.settings
+    seeded = [replace(settings, loop=replace(settings.loop, seed=first + i)) for i in range(seeds)]
+    folders = [out / folder_name(cell, job) for job in seeded]
+    now = (run_folder(out, folder.name) for folder in folders)
+    begun = [folder for folder in now if (folder / "run.yaml").exists() and not anew]
+    settle = partial(recorded, begun[0]) if begun and open_settings(settings) else lambda job: job
+    return [(cell, settle(job), folder) for job, folder in zip(seeded, folders, strict=True)]
+
+
+def _settled(cell: GridCell, jobs: Sequence[Job], known: Mapping[object, TrainingFacts]) -> TrainSettings:
+    """The settings of a cell with what was chosen for it, or will be."""
+    job = next(job for own, job, _ in jobs if own is cell)
+    job = replace(job, loop=replace(job.loop, seed=cell.settings.loop.seed))
+    return choose_defaults(job, known[_basis(cell)]).settings if open_settings(job) else job
+
+
+def _basis(cell: GridCell) -> object:
+    """What the defaults of a training follow from."""
+    return cell.settings.resolved().data, cell.settings.model
 
 
 def _require_same(folder: Path, settings: TrainSettings) -> None:
@@ -269,9 +292,11 @@ def _require_same(folder: Path, settings: TrainSettings) -> None:
 
 def _require_trainable(
     cells: Iterable[GridCell], opened: Callable[[DataSettings], Dataset]
-) -> dict[DataSettings, Dataset]:
-    """Refuse, before anything runs, what cannot be trained on its data, such as a method that needs groups."""
+) -> tuple[dict[DataSettings, Dataset], dict[object, TrainingFacts]]:
+    """Refuse, before anything runs, what cannot be trained on its data, such as a method that needs groups; else the
+    data, and what is known of the trainings."""
     loaded: dict[DataSettings, Dataset] = {}
+    known: dict[object, TrainingFacts] = {}
     asked: set[object] = set()
     for cell in cells:
         settings = cell.settings.resolved()
@@ -284,19 +309,19 @@ def _require_trainable(
         data = loaded[settings.data]
         try:
             with torch.random.fork_rng(devices=[]):
-                prepare(settings, data)
+                known[_basis(cell)] = prepare(from_run(settings), data).chosen.facts
         except HoldfastError as error:
             raise HoldfastError(f"{cell.label} cannot be trained on {data.name}: {error}") from error
-    return loaded
+    return loaded, known
 
 
 def _require_one_data(jobs: Sequence[Job], loaded: Mapping[DataSettings, Dataset]) -> None:
     """Refuse to compare what was trained before the data was changed with what is trained after."""
     known = {settings: fingerprint(data) for settings, data in loaded.items()}
     for _, job, folder in jobs:
-        if (recorded := read_environment(run_folder(folder.parent, folder.name)).get("data_sha256")) is not None:
+        if (sha := read_environment(run_folder(folder.parent, folder.name)).get("data_sha256")) is not None:
             require(
-                known.setdefault(job.resolved().data, recorded) == recorded,
+                known.setdefault(job.resolved().data, sha) == sha,
                 f"the data has changed since {folder} was trained; put it back, choose another --out, or train all "
                 "anew with --overwrite",
             )

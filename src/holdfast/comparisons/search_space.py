@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.comparisons.plans import changed
 from holdfast.errors import HoldfastError, require
 from holdfast.settings.fields import Choice, Within
-from holdfast.settings.training import DEFAULT_LR, TrainSettings
+from holdfast.settings.training import TrainSettings
 from holdfast.settings.yaml_files import parse_yaml
 
 FORM = "write SETTING=LOW..HIGH, SETTING=LOW..HIGH:log or SETTING=VALUE,VALUE"
@@ -92,10 +92,13 @@ def interval(name: str, low: Any, high: Any, *, log: bool) -> Interval:
 def default_space(settings: TrainSettings) -> dict[str, Interval | tuple[Any, ...]]:
     """Learning rate and weight decay of the optimiser, and the numbers that the method and the ascent declare.
 
-    >>> [f"{name}={own}" for name, own in default_space(TrainSettings()).items()]
+    settings: with nothing left open.
+
+    >>> from holdfast.settings import build
+    >>> [f"{name}={own}" for name, own in default_space(build(TrainSettings, {"lr": 0.05})).items()]
     ['lr=0.005..0.5:log', 'weight_decay=1e-05..0.01:log']
     """
-    rate = DEFAULT_LR[settings.optimizer.name] if settings.optimizer.lr is None else settings.optimizer.lr
+    rate = settings.optimizer.lr
     made: dict[str, Interval | tuple[Any, ...]] = {
         "lr": Interval(rate / 10, rate * 10, log=True),
         "weight_decay": Interval(1e-5, 1e-2, log=True),

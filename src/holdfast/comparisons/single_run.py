@@ -51,7 +51,7 @@ def run(
     tracking = Tracking.of(settings.loop, note=(progress or Progress()).note)  # refuses what is not installed
     with claim(out, resume=resume, overwrite=overwrite) as folder, tracking:
         result = train(settings, data=data, out=folder, progress=progress, tracking=tracking)
-        data, loop = result.data, settings.loop
+        data, loop = result.data, result.settings.loop
         if data.test is not None:
             chosen_on = {"epoch_chosen_on": "test"} if loop.select == "oracle-test" else {}
             same = {name: getattr(loop, name) for name in ("device", "batch_size", "precision", "seed")}

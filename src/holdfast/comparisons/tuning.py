@@ -32,7 +32,7 @@ from holdfast.reports.blocks import Cell, Column, Table
 from holdfast.settings import TrainSettings, build, flatten, layered, read_config
 from holdfast.settings.engine_settings import EngineSettings
 from holdfast.settings.training import CellRule
-from holdfast.train.api import load_data, train
+from holdfast.train.api import choose_ahead, load_data, train
 from holdfast.train.meters import Diverged
 from holdfast.train.progress import Progress, make_progress
 
@@ -175,13 +175,15 @@ def search(
     require(len(objectives) > 0, f"objectives names none; use {', '.join(OBJECTIVES)}")
     for name in objectives:
         require_known("objective", name, OBJECTIVES)
-    space = default_space(base) if space is None else space
-    check_space(base, space)
+    if space is not None:
+        check_space(base, space)
     found = load_data(base.resolved())
     held = f"{base.data.name} has no validation split to choose on; hold one out with --val 0.1"
     require(found.val is not None, held)
     for name in objectives:
         require_groups(name, found)
+    base = choose_ahead(base).settings  # the same for all trials, and what ranges lie around
+    space = default_space(base) if space is None else space
     out.mkdir(parents=True, exist_ok=True)
     url = _url(storage or f"sqlite:///{out.resolve() / 'study.db'}")
     executor = make_executor(where, device=base.loop.device, calls=trials)

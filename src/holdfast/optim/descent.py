@@ -42,7 +42,7 @@ def build_optimizer(
 
     # torch's fused kernels know no complex weights
     fused = (fused or on_gpu) and all(p.is_floating_point() for p in trained)
-    options: dict[str, Any] = {"lr": scheduled(settings.peak_lr), "weight_decay": settings.weight_decay, "fused": fused}
+    options: dict[str, Any] = {"lr": scheduled(settings.lr), "weight_decay": settings.weight_decay, "fused": fused}
     if settings.name == "sgd":
         options |= {"momentum": settings.momentum, "nesterov": settings.nesterov}
     else:
@@ -52,7 +52,7 @@ def build_optimizer(
         by_scale: dict[float, list[tuple[str, Tensor]]] = {}
         for name, p in named:
             by_scale.setdefault(scales.get(name, 1.0), []).append((name, p))
-        rate = settings.peak_lr
+        rate = settings.lr
         params = [{"params": own, "lr": scheduled(rate * by), SCALE: by} for by, own in by_scale.items()]
     kind: type[Optimizer] = {"sgd": SGD, "adam": Adam, "adamw": AdamW}[settings.name]
     if around is None:

@@ -22,7 +22,7 @@ from holdfast.printable import one_line
 from holdfast.reports.arms import AVERAGE, Arm, arms, flat, varying
 from holdfast.reports.blocks import MOST_BYTES, Section, fitted
 from holdfast.reports.findings_file import FindingsFile, Measures, is_as_written, without_nan
-from holdfast.reports.overview import states
+from holdfast.reports.overview import states, troubles
 from holdfast.reports.report_tables import lead_sentence
 from holdfast.reports.robustness_summary import arm_sentence, arms_verdict, drop_clauses, robustness, summary_sentence
 from holdfast.reports.run_files import FINDINGS, RunFiles, read_runs, redacted
@@ -206,9 +206,15 @@ def _top(runs: Sequence[RunFiles], groups: Sequence[Arm]) -> dict[str, Any]:
     if not several and runs[0].checks and (text := states(runs[0].checks, runs[0].gates)) not in made["verdict"]:
         made["sentences"] += [("Checks", text)]
     said = [("Warning" + f", {run.name}" * several, text) for run in runs for text in run.file().warnings]
+    # who reads the first sentence alone must not take a failed gate, a crash or a warning for a clean bill
+    known = [(run, text) for run in runs if (text := troubles(run.checks, run.gates)) and text not in made["verdict"]]
+    aside = [f"{run.name}: {text}" if several else text for run, text in known[:MOST_SENTENCES]]
+    aside += [f"{len(known) - MOST_SENTENCES} more models with failed gates or crashes"] * (len(known) > MOST_SENTENCES)
     if said:
-        count = "1 warning" if len(said) == 1 else f"{len(said)} warnings"
-        made["verdict"] += f" ({count})"
+        aside.append("1 warning" if len(said) == 1 else f"{len(said)} warnings")
+    if aside:
+        made["verdict"] += f" ({'; '.join(aside)})"
+    if said:
         left = len(said) - MOST_WARNINGS
         said = [*said[:MOST_WARNINGS], *([(f"{left} more warnings", "in findings.json")] if left > 0 else [])]
     return {**made, "sentences": [*said, *made["sentences"]]}

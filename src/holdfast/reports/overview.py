@@ -85,11 +85,16 @@ def verdict(file: FindingsFile) -> str:
 
 def states(checks: Sequence[CheckRecord], gates: Sequence[Mapping[str, Any]]) -> str:
     """How many checks were measured, which crashed, and how many gates passed."""
+    words = [f"{sum(record.state == 'measured' for record in checks)} of {len(checks)} checks measured"]
+    words += filter(None, [troubles(checks, gates)])
+    if gates and all(gate["passed"] for gate in gates):
+        words.append("the gate passed" if len(gates) == 1 else f"all {len(gates)} gates passed")
+    return "; ".join(words)
+
+
+def troubles(checks: Sequence[CheckRecord], gates: Sequence[Mapping[str, Any]]) -> str:
+    """Which checks crashed and how many gates failed; empty where none did."""
     failed = sum(not gate["passed"] for gate in gates)
     crashed = [record.name for record in checks if record.state == "crashed"]
-    words = [f"{sum(record.state == 'measured' for record in checks)} of {len(checks)} checks measured"]
-    words += [f"crashed: {', '.join(crashed)}"] if crashed else []
-    if gates:
-        every = "the gate passed" if len(gates) == 1 else f"all {len(gates)} gates passed"
-        words.append(f"{failed} of {len(gates)} gates failed" if failed else every)
-    return "; ".join(words)
+    words = [f"crashed: {', '.join(crashed)}"] if crashed else []
+    return "; ".join([*words, *([f"{failed} of {len(gates)} gates failed"] if failed else [])])

@@ -294,7 +294,9 @@ def _weakest(arm: Arm) -> str:
         parts = {name: s for name, s in arm.parts(key).items() if s.values}
         if len({share(spread) for spread in parts.values()}) > 1:  # of equal ones none is the weakest
             name, spread = min(parts.items(), key=lambda item: fmean(item[1].values))
-            return f"; weakest {key}: {name}, {share(spread)} %"
+            # the lowest of many small parts is low by chance: so many, and of so many images
+            kinds = {"group": "groups", "class": "classes"}[key]
+            return f"; lowest of {len(parts):,} {kinds}: {name}, {share(spread)} % of {spread.n:,} images"
     return ""
 
 
@@ -335,6 +337,8 @@ def _map(arm: Arm) -> str:
 def _progress(arm: Arm) -> str:
     last = [run.metrics[-1] for run in arm.runs if run.metrics]
     epochs = ", ".join(str(record.get("epoch", "?")) for record in last)
-    text = "nothing measured yet" + (f"; trained to epoch {epochs}" if last else "")
+    checks = dict.fromkeys(f.check for run in arm.runs for f in run.findings if finite(f.value) is not None)
+    text = f"no clean accuracy; measured: {', '.join(checks)}" if checks else "nothing measured yet"
+    text += f"; trained to epoch {epochs}" if last else ""
     accuracy = finite(last[0].get("train_accuracy")) if len(last) == 1 else None
     return text if accuracy is None else f"{text}, {percent(accuracy)} % on the training set"

@@ -48,6 +48,16 @@ else:
             return Annotated[kind | None, arg(help_behavior_hint=default_hint, metavar=metavar)]
 
 
+if TYPE_CHECKING:
+    Chosen = Annotated[T, None]
+    """``Chosen[int]`` is an int in every training that has begun, which is what most code sees; None before, where it
+    was not given: ``holdfast.settings.training_defaults`` chooses it."""
+else:
+    Chosen = Unset
+
+UNCHOSEN: Final[Any] = None
+"""The value of a ``Chosen`` setting that was not given."""
+
 Several = Annotated[tuple[T, ...], arg(help_behavior_hint=default_hint)]
 """``Several[str]`` is any number of strings, also none."""
 

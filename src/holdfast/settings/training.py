@@ -15,8 +15,10 @@ from holdfast.errors import require, require_known
 from holdfast.parts import TRACKERS, data_name, named_data
 from holdfast.settings.fields import (
     LARGEST_SEED,
+    UNCHOSEN,
     AscentSettings,
     Bounded,
+    Chosen,
     Columns,
     Confine,
     Device,
@@ -28,9 +30,6 @@ from holdfast.settings.fields import (
     flatten,
     parse_columns,
 )
-
-DEFAULT_LR = {"sgd": 0.05, "adam": 1e-3, "adamw": 1e-3}
-"""The learning rate an optimiser gets when none is given."""
 
 DATA_READING_KEYS = (
     "root", "image_size", "val", "conflict", "names", "label", "group", "columns", "data_seed", "labels",
@@ -182,10 +181,10 @@ class ModelSettings(Bounded):
 class OptimizerSettings(Bounded):
     """Descent."""
 
-    name: Annotated[Literal["sgd", "adam", "adamw"], arg(name="optimizer")] = "sgd"
-    """Which torch optimiser."""
-    lr: Annotated[Unset[float], Within(0)] = None
-    """Peak learning rate (default: 0.05 for sgd, 0.001 for adam and adamw)."""
+    name: Annotated[Chosen[Literal["sgd", "adam", "adamw"]], arg(name="optimizer")] = UNCHOSEN
+    """Which torch optimiser (default: chosen for the data and the model, and said; --plan shows it)."""
+    lr: Annotated[Chosen[float], Within(0)] = UNCHOSEN
+    """Peak learning rate (default: chosen for the optimiser, the model and the batch size)."""
     momentum: Annotated[float, Within(0, 1, "[)")] = 0.9
     """sgd only."""
     nesterov: bool = False
@@ -204,10 +203,6 @@ class OptimizerSettings(Bounded):
         require(all(0 <= b < 1 for b in self.betas), f"betas must be in [0, 1), got {self.betas}")
         require(not self.nesterov or self.momentum > 0, "nesterov needs momentum > 0, got 0")
 
-    @property
-    def peak_lr(self) -> float:
-        return DEFAULT_LR[self.name] if self.lr is None else self.lr
-
 
 @dataclass(frozen=True)
 class ScheduleSettings(Bounded):
@@ -215,8 +210,8 @@ class ScheduleSettings(Bounded):
 
     name: Annotated[Literal["constant", "step", "multistep", "cosine"], arg(name="schedule")] = "cosine"
     """From the peak: stay there, drop every so often or at milestones, or fall to 0 along a cosine."""
-    warmup: Annotated[float, Within(0)] = 0.0
-    """Epochs of linear rise from 0 at the start."""
+    warmup: Annotated[Unset[float], Within(0)] = None
+    """Epochs of linear rise from 0 at the start (default: 5 or 10 % of all; none where --lr is given)."""
     step_size: Annotated[int, Within(1)] = 30
     """step: epochs between two drops."""
     milestones: Several[int] = ()
@@ -237,10 +232,10 @@ SelectionRule = Literal["last", "val-average", "val-loss", "val-worst-class", "v
 class LoopSettings(Bounded):
     """The loop."""
 
-    epochs: Annotated[int, Within(1)] = 30
-    """Passes over the training set."""
-    batch_size: Annotated[int, Within(1)] = 128
-    """Images per step."""
+    epochs: Annotated[Chosen[int], Within(1)] = UNCHOSEN
+    """Passes over the training set (default: chosen so that there are enough steps)."""
+    batch_size: Annotated[Chosen[int], Within(1)] = UNCHOSEN
+    """Images per step (default: 32, 64 or 128, by the number of training images)."""
     accumulate: Annotated[int, Within(1)] = 1
     """Parts a batch is split into to save memory; gradients are those of the whole batch."""
     seed: Annotated[int, Within(0, LARGEST_SEED, "..")] = 0
@@ -283,10 +278,8 @@ class LoopSettings(Bounded):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            self.accumulate <= self.batch_size,
-            f"accumulate ({self.accumulate}) cannot exceed batch_size ({self.batch_size})",
-        )
+        too_many = f"accumulate ({self.accumulate}) cannot exceed batch_size ({self.batch_size})"
+        require(self.batch_size is None or self.accumulate <= self.batch_size, too_many)
         for name in self.track:
             require_known("tracker", name, TRACKERS)
         given = list(self.class_weights)
@@ -336,8 +329,10 @@ class TrainSettings:
         require(not unused, f"{alone}; {remedy}")
 
     def resolved(self) -> TrainSettings:
-        """With the values that defaults stand for, as a run records them: two ways to ask for the same are equal."""
+        """With the values that defaults stand for, so that two ways to ask for the same are equal. What follows from
+        data and model is left open: ``holdfast.settings.training_defaults`` chooses that."""
         conflict = CONFLICT if self.data.conflict is None and takes_conflict(self.data.name) else self.data.conflict
-        optimizer = replace(self.optimizer, lr=self.optimizer.peak_lr)
-        loop = replace(self.loop, select=self.loop.rule)
-        return replace(self, data=replace(self.data, conflict=conflict), optimizer=optimizer, loop=loop)
+        loop, schedule = replace(self.loop, select=self.loop.rule), self.schedule
+        if self.optimizer.lr is not None and schedule.warmup is None:  # who gives a rate gives its warm-up
+            schedule = replace(schedule, warmup=0.0)
+        return replace(self, data=replace(self.data, conflict=conflict), schedule=schedule, loop=loop)

@@ -47,7 +47,8 @@ def train_biased_model(
 
     The method of the settings must be lff."""
     with _seeded(settings, device):
-        model, _, state = prepare(settings, data)
+        made = prepare(settings, data)
+        model, state = made.network, made.state
         torch.manual_seed(derive(settings.loop.seed, "model"))
         scorer = EpochScorer(settings, data, state.biased, device=device)
         with progress:
@@ -99,7 +100,7 @@ def held_out_logits(
         return {}
 
     with _seeded(settings, device):
-        _, _, state = prepare(settings, data)
+        state = prepare(settings, data).state
         torch.manual_seed(derive(loop.seed, "model"))
         alongside = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(data.shape[0], data.num_classes))
         with progress:

@@ -10,7 +10,7 @@ from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -36,8 +36,9 @@ from holdfast.models.sources.python import make_module, maker_name
 from holdfast.models.vae import LatentClassifier
 from holdfast.module_state import evaluating
 from holdfast.rng import derive
-from holdfast.settings import DATA_READING_KEYS, MethodSettings, ModelSettings, TrainSettings, build
+from holdfast.settings import DATA_READING_KEYS, MethodSettings, ModelSettings, TrainSettings, build, flatten
 from holdfast.settings.fields import columns_text
+from holdfast.settings.training_defaults import CHOSEN_KEYS, ChosenDefaults, choose_defaults
 from holdfast.trackers import Tracking
 from holdfast.train.class_weights import class_weights
 from holdfast.train.distributed import Ranks, continued, joined
@@ -46,6 +47,7 @@ from holdfast.train.folder import RunFolder, claim
 from holdfast.train.progress import Progress, make_progress
 from holdfast.train.rotation import train_rotation
 from holdfast.train.run_result import Run
+from holdfast.train.training_facts import facts_of
 from holdfast.train.unlabelled import MinimiseSettings, train_vae
 
 PRETRAINING_LR = 1e-3
@@ -164,6 +166,10 @@ def _train(
         nullcontext(tracking or Tracking()) if quiet or tracking is not None else Tracking.of(loop, note=progress.note)
     )
     with claimed as folder, watched as tracking:
+        settings = settings if folder is None else folder.continued(settings)
+        if ranks is not None:  # the first alone knows what was chosen when the run began
+            flat = flatten(settings)
+            settings = build(TrainSettings, flat | (ranks.from_first({key: flat[key] for key in CHOSEN_KEYS}) or {}))
         if data is None:
             with nullcontext() if ranks is None else ranks.one_first():
                 data = load_data(settings)
@@ -171,13 +177,14 @@ def _train(
             progress.note(note)
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             torch.manual_seed(derive(loop.seed, "weights"))
-            network, built, state = prepare(settings, data, model=model, progress=progress)
+            made = prepare(settings, data, model=model, progress=progress)
+            settings, network, state = made.settings, made.network, made.state
             frozen = [] if settings.model.freeze == "none" else freeze_backbone(network)
             sha = fingerprint(data) if folder is not None or ranks is not None else ""
             if ranks is not None:
                 ranks.require_same("the training data", sha)
             if folder is not None:
-                folder.open(settings, {"data_sha256": sha, **found})
+                folder.open(settings, {"data_sha256": sha, **found, **made.chosen.recorded()})
                 write_unreadable(folder.path, data.unreadable)
             fresh = folder is None or folder.checkpoints.newest is None
             if ranks is not None:  # ranks pretrain alike, each by itself
@@ -195,13 +202,13 @@ def _train(
         network.eval()
         for p in frozen:
             p.requires_grad_(True)
-        card = None if built is None else ModelCard.of(built, data.classes, data.shape, data.group_names)
+        card = None if made.built is None else ModelCard.of(made.built, data.classes, data.shape, data.group_names)
         if folder is not None and card is not None:
             save_model(folder.path, network, card=card)
         elif folder is not None:
             progress.note(_save_own(folder.path, network))
     place, epoch = folder.path if folder else None, trainer.best.get("epoch")
-    return Run(network, data, settings, tuple(trainer.history), place, state, card, epoch)
+    return Run(network, data, settings, tuple(trainer.history), place, state, card, epoch, made.chosen)
 
 
 def _save_own(folder: Path, network: nn.Module) -> str:
@@ -235,10 +242,21 @@ def _beyond_settings(settings: TrainSettings, data: Dataset | None, model: OwnMo
     return found
 
 
+class Prepared(NamedTuple):
+    """A training that can begin. built: how the network was built, unless it was given. chosen: what of the settings
+    follows from data and model."""
+
+    settings: TrainSettings
+    network: nn.Module
+    built: BuiltModel | None
+    state: State
+    chosen: ChosenDefaults
+
+
 def prepare(
     settings: TrainSettings, data: Dataset, *, model: OwnModel | None = None, progress: Progress | None = None
-) -> tuple[nn.Module, BuiltModel | None, State]:
-    """(network, how it was built unless it was given, method's state); refuses what this data cannot serve."""
+) -> Prepared:
+    """The network, the method's state and settings with nothing left open; refuses what this data cannot serve."""
     loop = settings.loop
     lost = f"early_stopping {loop.early_stopping} needs a validation set; hold one out with --val 0.1"
     require(not loop.early_stopping or data.val is not None, lost)
@@ -265,6 +283,10 @@ def prepare(
             progress.note(note)
     else:
         network = check_module(own_network(), data, resolve_device(loop.device), precision=loop.precision)
+    chosen = choose_defaults(settings, facts_of(settings, data, network, own=model is not None))
+    settings = chosen.settings
+    if said := str(chosen):
+        progress.note(said)
 
     def new_network() -> nn.Module:
         if model is None:
@@ -279,11 +301,11 @@ def prepare(
         num_classes=data.num_classes,
         labels=data.train.labels,
         groups=data.train.groups,
-        epochs=loop.epochs,
+        epochs=settings.loop.epochs,
         make_model=new_network,
         unlabeled=None if data.unlabeled is None else data.unlabeled.read(torch.arange(len(data.unlabeled))),
     )
-    return network, built, method_of(settings).start(context)
+    return Prepared(settings, network, built, method_of(settings).start(context), chosen)
 
 
 def _check_pretraining(settings: TrainSettings, model: OwnModel | None = None) -> None:
@@ -340,6 +362,15 @@ def load_data(settings: TrainSettings, source: Any = None) -> Dataset:
     if s.labels is None and s.unlabeled is None:
         return data
     return few_labels(data, s.labels, unlabeled=s.unlabeled, root=s.root, seed=s.data_seed, confine=s.confine)
+
+
+def choose_ahead(settings: TrainSettings) -> ChosenDefaults:
+    """What a training would choose, found without its weights: nothing is downloaded or read for them."""
+    settings = from_run(settings.resolved())
+    data = load_data(settings)
+    bare = replace(settings.model, pretrained=False, weights=None)
+    network = build_for(data, bare, channel_statistics(data.train)).model
+    return choose_defaults(settings, facts_of(settings, data, network))
 
 
 def build_for(

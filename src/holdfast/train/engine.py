@@ -299,7 +299,7 @@ class Trainer:
     def _diverged(self, what: str) -> Diverged:
         good = self.folder.checkpoints.newest if self.folder is not None else None
         kept = f"the last good checkpoint is {good}" if good else "no checkpoint was written before it"
-        rate = self.settings.optimizer.peak_lr
+        rate = self.settings.optimizer.lr
         return Diverged(f"{what}; {kept}; try a lower --lr (now {rate:g}), --clip 1, or another --precision")
 
     def _leave(self) -> None:
@@ -470,7 +470,7 @@ class StageRun:
         """The learning rate at a step of this stage."""
         steps, epochs = self.steps_per_epoch, self.stage.epochs
         factor = rate_factor(self.settings.schedule, step, steps_per_epoch=steps, epochs=epochs)
-        return self.settings.optimizer.peak_lr * factor
+        return self.settings.optimizer.lr * factor
 
     def follow_schedule(self, step: int) -> None:
         """Set learning rates and the ascent's radius for a step of this stage."""

@@ -22,6 +22,7 @@ import holdfast
 from holdfast.errors import HoldfastError, require
 from holdfast.files import exists, why_unwritten, write_atomic
 from holdfast.settings import TrainSettings, build, flatten, read_environment, read_yaml
+from holdfast.settings.training_defaults import open_settings
 from holdfast.train.checkpoints import Checkpoints
 from holdfast.train.processes import locked
 
@@ -97,6 +98,10 @@ class RunFolder:
             write_atomic(self.path / "run.yaml", yaml.safe_dump(content, sort_keys=False).encode())
         except OSError as error:
             raise _unwritable(self.path, error) from error
+
+    def continued(self, settings: TrainSettings) -> TrainSettings:
+        """Settings in which a run that is continued keeps what was chosen for it when it began."""
+        return recorded(self.path, settings) if self.resume and self.used else settings
 
     def _require_same(self, settings: TrainSettings, found: Mapping[str, str]) -> None:
         recorded, now = read_environment(self.path), found["data_sha256"]
@@ -220,9 +225,16 @@ def _unwritable(folder: Path, error: OSError) -> HoldfastError:
 
 
 def changed_settings(run: Path, settings: TrainSettings, *, but: frozenset[str] = frozenset()) -> str:
-    """Settings that differ from those of the run in a folder, as text; empty where none do."""
-    old, new = flatten(read_settings(run / "run.yaml")), flatten(settings.resolved())
+    """Settings that differ from those of the run in a folder, as text; empty where none do. What the settings leave
+    open is as it was chosen there."""
+    old, new = (flatten(s.resolved()) for s in (read_settings(run / "run.yaml"), recorded(run, settings)))
     return "; ".join(f"{k}: {old[k]} -> {new[k]}" for k in new if old[k] != new[k] and k not in MAY_CHANGE | but)
+
+
+def recorded(run: Path, settings: TrainSettings) -> TrainSettings:
+    """Settings with what they leave open as the run in a folder has it."""
+    theirs = flatten(read_settings(run / "run.yaml"))
+    return build(TrainSettings, flatten(settings) | {key: theirs[key] for key in open_settings(settings)})
 
 
 def read_settings(path: Path) -> TrainSettings:

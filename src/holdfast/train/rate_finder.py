@@ -113,11 +113,12 @@ def find_rate(
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(derive(settings.loop.seed, "weights"))
         own = None if model is None else copy_of(model, Progress())
-        network, _, state = prepare(settings, data, model=own, progress=progress)
+        made = prepare(settings, data, model=own, progress=progress)
+        settings, network = made.settings, made.network
         if settings.model.freeze != "none":
             freeze_backbone(network)
         torch.manual_seed(derive(settings.loop.seed, "model"))
-        trial = _Trial(settings, data, network, state, device=device, folder=None, progress=progress)
+        trial = _Trial(settings, data, network, made.state, device=device, folder=None, progress=progress)
         rates = [LOWEST * (HIGHEST / LOWEST) ** (i / (steps - 1)) for i in range(steps)]
         with progress:
             losses = trial.losses_at(rates)

@@ -21,6 +21,7 @@ from holdfast.reports.run_files import RunFiles
 from holdfast.reports.text import DIFFERENCE, PLAIN, SHARE, finite, quantity, setting
 from holdfast.settings import TrainSettings
 from holdfast.settings.fields import flatten
+from holdfast.settings.training_defaults import ChosenDefaults
 from holdfast.types import Measure, Note
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ class Run:
 
     history: one record per epoch, as in metrics.jsonl. out: the run folder, if one was written. state: the method's,
     with its auxiliary model. card: what the outputs mean and how to build the network; None for a module of your own.
-    epoch: of the last stage, the one whose weights were kept; None for the last.
+    epoch: of the last stage, the one whose weights were kept; None for the last. chosen: which settings were not given,
+    what they were set to and why (``run.chosen.values``, ``run.chosen.reasons``).
 
     >>> from holdfast.train import fit
     >>> run = fit("digits", model="convnet", epochs=1, eval_every=0, device="cpu")
@@ -54,6 +56,7 @@ class Run:
     state: State
     card: ModelCard | None = None
     epoch: int | None = None
+    chosen: ChosenDefaults | None = None
 
     @property
     def name(self) -> str:
@@ -142,8 +145,9 @@ class Run:
             "data": f"{self.data.name} ({sizes}; {self.data.num_classes} classes)",
             "network": self.network,
             "method": self.name,
-            "optimizer": f"{optimizer.name}, learning rate {optimizer.peak_lr:g}, batch size {loop.batch_size}",
+            "optimizer": f"{optimizer.name}, learning rate {optimizer.lr:g}, batch size {loop.batch_size}",
             "epochs": " + ".join(map(str, _epochs(self.history))),
+            "defaults": str(self.chosen or ""),
             "folder": "" if self.out is None else str(self.out),
         }
         trained = Table("", Column.texts("", ""), tuple((Cell(k), Cell(v)) for k, v in facts.items() if v))

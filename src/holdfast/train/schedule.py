@@ -18,7 +18,7 @@ def rate_factor(settings: ScheduleSettings, step: int, *, steps_per_epoch: int, 
     >>> [round(rate_factor(cosine, s, steps_per_epoch=1, epochs=4), 3) for s in range(4)]
     [1.0, 0.854, 0.5, 0.146]
     """
-    warmup = settings.warmup * steps_per_epoch
+    warmup = (settings.warmup or 0.0) * steps_per_epoch  # None: nobody chose one
     if step < warmup:
         return (step + 1) / (warmup + 1)
     epoch = step // steps_per_epoch

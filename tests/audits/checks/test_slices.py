@@ -95,6 +95,21 @@ def test_no_part_of_random_predictions_is_confirmed_more_often_than_the_level() 
     assert alarms < 12
 
 
+def test_a_part_is_confirmed_by_holms_p_over_all_that_were_brought_forward() -> None:
+    """In plain Python, on parts of which some are weak: the k-th smallest p counts as many times as are left."""
+    generator, several = torch.Generator().manual_seed(0), 0
+    for model in range(20):
+        values = {name: torch.rand(400, generator=generator) for name in "abcdef"}
+        correct = torch.rand(400, generator=generator) < torch.where(values["a"] < 0.3, 0.7, 0.85)
+        found = sorted(search(values, correct, *halves(400, model, "halves")), key=lambda s: s.p)
+        several += len(found) > 1
+        expected = 0.0
+        for k, part in enumerate(found):
+            expected = max(expected, min(1.0, (len(found) - k) * part.p))
+            assert part.adjusted_p == pytest.approx(expected)
+    assert several > 5
+
+
 def dark_is_hard(n: int = 800, seed: int = 0, *, weak: float = 0.5) -> tuple[Tensor, Tensor, Tensor]:
     """Images, labels and predictions of a model that is right on 95 %, but on the darkest fifth on fewer."""
     generator = torch.Generator().manual_seed(seed)

@@ -50,7 +50,7 @@ def summary(findings: Sequence[Finding]) -> str:
     if test.evidence.get("alarm") is True:
         place = test.evidence.get("place")
         where = f" in {place}" if isinstance(place, str) and place else ""
-        return f"A shortcut{where} is likely {said}: bias-conflicting samples come first in the ranking"
+        return f"A shortcut{where} is likely {said}: what comes first in the ranking is most likely bias-conflicting"
     return f"No sign of a shortcut {said}: the samples that come first may just be hard or mislabelled"
 
 

@@ -208,6 +208,7 @@ def train_surrogate(subject: Subject, plan: AttackBudget) -> nn.Module | None:
     part = replace(data, train=data.train.subset(index), val=None, test=None, notes=())
     cuda, seed = subject.device.type == "cuda", derive(subject.seed, "attacks/surrogate") % 2**31
     how: dict[str, Any] = {"model": plan.surrogate_model, "epochs": plan.surrogate_epochs, "eval_every": 0}
+    how |= {"optimizer": "sgd", "lr": 0.05, "batch_size": 128}  # whatever the defaults: findings stay comparable
     how |= {"precision": "bf16" if cuda else "fp32", "channels_last": cuda, "workers": subject.workers}
     return fit(part, seed=seed, device=str(subject.device), progress=False, **how).model
 
