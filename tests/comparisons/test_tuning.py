@@ -15,7 +15,6 @@ import pytest
 import torch
 import yaml
 
-import holdfast
 from holdfast.cli import main
 from holdfast.comparisons.leases import holder
 from holdfast.comparisons.search_space import Interval, check_space, default_space, given_space, parse_space
@@ -24,6 +23,8 @@ from holdfast.errors import HoldfastError
 from holdfast.models.saved_model import load_model
 from holdfast.parts import ASCENTS, METHODS
 from holdfast.settings import TrainSettings, build, flatten, read_yaml
+from holdfast.train import train
+from holdfast.train.folder import read_settings
 
 optuna: Any = pytest.importorskip("optuna")
 
@@ -150,8 +151,8 @@ def test_a_trial_whose_worker_is_killed_is_continued(data: Path, tmp_path: Path)
     assert [(trial.state, len(trial.scores)) for trial in found.trials] == [("complete", 1)] * 3
     assert len({trial.name for trial in found.trials}) == 3
     tried = next(trial for trial in found.trials if trial.name == killed[0])
-    own = {"epochs": 12, "device": "cpu", "workers": 0, "progress": False, **tried.values}
-    holdfast.fit(data, out=tmp_path / "alone", **own)
+    assert tried.values["lr"] == read_settings(out / killed[0] / "run.yaml").optimizer.lr
+    train(read_settings(out / killed[0] / "run.yaml"), out=tmp_path / "alone")
     assert (out / killed[0] / "model.safetensors").read_bytes() == (tmp_path / "alone/model.safetensors").read_bytes()
 
 
