@@ -126,6 +126,13 @@ def compare(
     trained in this process, one after the other. engine: "ray" trains on the cluster at ``address``. The same call may
     be made on several machines at once if they share the folder ``out``: each trains what the others do not. lease:
     seconds without a sign of life after which a training that another began is taken over.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     quick = {"seeds": 1, "epochs": 1, "device": "cpu", "progress": False}
+    ...     found = compare("digits", out=place, methods=["erm", "mixup"], **quick)
+    >>> [arm.label for arm in found.arms]
+    ['erm', 'mixup']
     """
     if isinstance(settings.get("columns"), Mapping):
         settings["columns"] = columns_text(settings["columns"])
