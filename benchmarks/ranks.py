@@ -15,11 +15,11 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import torch
-
-from benchmarks.record import write_result
+from record import write_result
 
 EPOCHS = 4
 
@@ -42,17 +42,19 @@ def main() -> None:
     if args.worker is not None:
         work(args)
         return
-    speeds: dict[str, list[float]] = {}
+    speeds: dict[str, list[tuple[float, float]]] = {}
     for _ in range(args.repeats):
         for size in (0, *args.sizes):
             name = f"{size} ranks" if size else "one process"
             speeds.setdefault(name, []).append(measure(size))
-            print(name, f"{speeds[name][-1]:.0f} images/s", flush=True)
-    best = {name: max(found) for name, found in speeds.items()}
+            print(name, "{:.0f} images/s, {:.3f} CPU ms per image".format(*speeds[name][-1]), flush=True)
+    best = {name: max(speed for speed, _ in found) for name, found in speeds.items()}
+    spent = {name: min(cpu for _, cpu in found) for name, found in speeds.items()}
     figures = {
         **{key: getattr(args, key) for key in ("model", "batch_size", "ascent", "precision")},
         "images_per_second": {name: round(value, 1) for name, value in best.items()},
         "gain": {name: round(value / best["one process"], 3) for name, value in best.items()},
+        "cpu_ms_per_image": {name: round(value, 4) for name, value in spent.items()},
         "load": [round(value, 2) for value in os.getloadavg()],
     }
     print(json.dumps(figures, indent=2))
@@ -60,16 +62,16 @@ def main() -> None:
         write_result(args.out, figures, gpu=args.device != "cpu")
 
 
-def measure(size: int) -> float:
-    """Images per second of one training in processes of its own."""
+def measure(size: int) -> tuple[float, float]:
+    """(images per second, CPU milliseconds per image) of one training in processes of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        result = Path(folder) / "speed.json"
         start = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(size)] if size else []
-        given = [__file__, *sys.argv[1:], "--worker", str(result)]
+        given = [__file__, *sys.argv[1:], "--worker", folder]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         subprocess.run([sys.executable, *start, *given], check=True, env=environment)
-        speed: float = json.loads(result.read_text())
-    return speed
+        found = [json.loads(file.read_text()) for file in sorted(Path(folder).glob("*.json"))]
+    spent = sum(one["cpu_seconds"] for one in found) / found[0]["images"]
+    return found[0]["images_per_second"], 1000 * spent
 
 
 def work(args: argparse.Namespace) -> None:
@@ -87,9 +89,13 @@ def work(args: argparse.Namespace) -> None:
         "eval_every": 0,
         "channels_last": args.device != "cpu",
     }
+    train(build(TrainSettings, {**settings, "epochs": 1}), data=data)  # what is imported and chosen once
+    began = time.process_time()
     run = train(build(TrainSettings, settings), data=data)
-    if os.environ.get("RANK", "0") == "0":
-        args.worker.write_text(json.dumps(max(record["images_per_second"] for record in run.history[1:])))
+    rank = os.environ.get("RANK", "0")
+    speed = max(record["images_per_second"] for record in run.history[1:])
+    figures = {"images_per_second": speed, "cpu_seconds": time.process_time() - began, "images": count * EPOCHS}
+    (args.worker / f"{rank}.json").write_text(json.dumps(figures))
 
 
 if __name__ == "__main__":

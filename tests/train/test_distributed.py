@@ -85,6 +85,15 @@ def test_statistics_of_its_own_per_rank_unless_synchronised() -> None:
     first, second = (found["0"] for found in in_ranks(2, trained_all, [one]))
     assert all(torch.equal(first[key], second[key]) for key in first)
     assert not torch.allclose(first["weights"], trained(one)["weights"], atol=1e-6)
+    step = {**one, "batch_size": 23}  # 12 rows and 11: their means, each by its rows, are the mean of all
+    alone, (together, _) = (
+        trained(step)["statistics"],
+        (found["0"]["statistics"] for found in in_ranks(2, trained_all, [step])),
+    )
+    torch.testing.assert_close(together[:4], alone[:4], rtol=0, atol=1e-10)
+    assert not torch.allclose(together[4:8], alone[4:8], rtol=0, atol=1e-10), (
+        "variances within ranks miss the one between them"
+    )
 
 
 def test_climbing_per_rank_is_m_sharpness() -> None:
@@ -163,18 +172,31 @@ def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
 
 @pytest.mark.slow
 def test_a_signal_to_one_rank_stops_all_and_resume_continues(bars: Path) -> None:
-    codes, logs = Commands(words(bars, "whole"), bars.parent).end()
+    """What differs by rank is saved as well: here the mean gradient of Friendly SAM, when each climbs by itself."""
+    apart = ["--ascent.per-rank"]
+    codes, logs = Commands([*words(bars, "whole"), *apart], bars.parent).end()
     assert codes == [0, 0]
     assert logs[0].count("epoch ") == 3
     assert logs[1] == ""
-    codes, logs = Commands(words(bars), bars.parent, at_step=6, rank=1, signum=signal.SIGTERM).end()
+    codes, logs = Commands([*words(bars), *apart], bars.parent, at_step=6, rank=1, signum=signal.SIGTERM).end()
     assert codes == [143, 143]
     (said,) = messages(logs)
     assert said.startswith("stopped at step ")
     assert "continue with --resume --out" in said
-    codes, logs = Commands([*words(bars), "--resume"], bars.parent).end()
+    codes, logs = Commands([*words(bars), *apart, "--resume"], bars.parent).end()
     assert codes == [0, 0]
     assert same(weights(bars, "run"), weights(bars, "whole"))
+
+
+@pytest.mark.slow
+def test_one_process_continues_what_two_ranks_began(bars: Path) -> None:
+    sync = ["--sync-batchnorm"]
+    assert main([*words(bars, "whole"), *sync]) == 0
+    assert Commands([*words(bars), *sync], bars.parent, at_step=6).end()[0] == [143, 143]
+    assert main([*words(bars), *sync, "--resume"]) == 0
+    found, expected = weights(bars, "run"), weights(bars, "whole")
+    for key in expected:
+        torch.testing.assert_close(found[key], expected[key], rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from holdfast.augment.basic import Augment
 from holdfast.data.loaders import Loader, ResidentLoader, make_loader
 from holdfast.data.splits import Dataset, Split, channel_statistics
 from holdfast.devices import autocast, kernels, own_stream
-from holdfast.errors import Interrupted
+from holdfast.errors import Interrupted, require
 from holdfast.methods import Stage, State, method_of
 from holdfast.models.backbone import layer_scales, rest_frozen
 from holdfast.optim import build_optimizer, set_option
@@ -317,6 +317,8 @@ class Trainer:
     def _save(self) -> None:
         """Write a checkpoint. Of several ranks the first writes it, and each has a part in it."""
         own = self._own_state() if self.ranks is None else self.ranks.exchange(self._own_state())
+        if isinstance(own, list):
+            self._require_one_model([each.pop("norm") for each in own])
         if self.folder is None:
             return
         parts = {"model": self.model, "method": self.state, "stage": self.now, "generators": self.rng}
@@ -325,12 +327,19 @@ class Trainer:
         state |= own if isinstance(own, dict) else {"ranks": own}
         self.folder.save(self.at.step, state)
 
+    def _require_one_model(self, norms: list[float]) -> None:
+        """Refuse ranks whose weights have come apart, before a checkpoint pretends that they are one model."""
+        same = all(math.isclose(norm, norms[0], rel_tol=1e-6) for norm in norms)
+        cause = "each must use the same parameters in every step (no branches on the values of a batch)"
+        require(same, f"the weights of the ranks have come apart at step {self.at.step} (norms {norms}); {cause}")
+
     def _own_state(self) -> dict[str, Any]:
         """What differs from one rank to another: torch's own generators, and what an ascent apart remembers."""
         state: dict[str, Any] = {"global_rng": {"cpu": torch.get_rng_state()}}
         if self.device.type == "cuda":
             state["global_rng"]["cuda"] = torch.cuda.get_rng_state(self.device)
         if self.shared is not None:
+            state["norm"] = math.sqrt(sum(float(p.detach().double().square().sum()) for p in self.model.parameters()))
             state["shared"] = self.shared.state_dict()
             state["optimizer"] = self.now.optimizer.state_dict() if self.now.ascent.per_rank else None
         return state
