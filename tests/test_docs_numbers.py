@@ -199,3 +199,35 @@ def test_what_attacks_find_behind_smooth_rounding() -> None:
     for row, key in zip(rows, keys, strict=True):
         errors: Any = found[key]["32/255"]
         assert row[1:] == [f"{100 * errors[way]:.1f} %" for way in ("plain", "identity", "averaged")]
+
+
+REPAIRED = {
+    "digits-2": "coloured digits, 2 classes",
+    "digits-10": "coloured digits, 10 classes",
+    "mnist-2": "coloured MNIST, 2 classes",
+    "waterbirds": "Waterbirds",
+}
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f}".replace("-", "−")
+
+
+def test_what_a_new_last_layer_gains() -> None:
+    found: dict[str, Any] = recorded("repair")
+    expected = [
+        [
+            REPAIRED[name],
+            row,
+            percent(rows["erm"]["worst_group_accuracy"]),
+            percent(own["worst_group_accuracy"]),
+            "{} ({} to {})".format(*(percent(own["gain"][key]) for key in ("mean", "low", "high"))),
+        ]
+        for name, rows in found.items()
+        for row, own in rows.items()
+        if row != "erm"
+    ]
+    assert table(ROOT / "docs/how-to/repair.md", "data", "layer, held-out images") == expected
+    own = found["digits-2"]["dfr, balanced"]
+    assert f"took {own['processor_seconds']:.1f} processor seconds" in plain("docs/how-to/repair.md")
+    assert f"fitted on {own['held_out']:.0f} images" in plain("docs/how-to/repair.md")
