@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import os
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
@@ -254,8 +255,9 @@ def _first(pairs: Sequence[tuple[str, str]], rest: str) -> list[tuple[str, str]]
 
 
 def unbroken(text: str) -> str:
-    """A number stays on one line with its unit and its spread."""
-    return text.replace(" %", "\u00a0%").replace(" ± ", "\u00a0±\u00a0")
+    """A number stays on one line with its unit, its spread and its exponent."""
+    kept = text.replace(" %", "\u00a0%").replace(" ± ", "\u00a0±\u00a0")
+    return re.sub(r"(\de)-(\d)", "\\1\u2011\\2", kept)
 
 
 def _facts(runs: Sequence[RunFiles]) -> list[str]:
