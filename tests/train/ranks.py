@@ -184,7 +184,7 @@ def command(
     signum: int = signal.SIGTERM,
     largest_file: int = 0,
 ) -> None:
-    """``holdfast`` in this process. at_step: when this rank (None: each) gets a signal. largest_file: what fits on its disk."""
+    """``holdfast`` in this process. at_step: when this rank, or each (None), gets a signal. largest_file: in bytes."""
     os.environ.update(given)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     if log:
