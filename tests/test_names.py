@@ -158,6 +158,24 @@ def test_other_public_functions_hint_too() -> None:
         _ = hf.attack
 
 
+@pytest.mark.parametrize("name", ["SAM", "ASAM", "FisherSAM", "FriendlySAM"])
+def test_optimisers_hint_too(name: str) -> None:
+    kind, params = getattr(hf.optim, name), [torch.nn.Parameter(torch.zeros(2))]
+    for given, meant in {
+        "radius": "rho",
+        "eps": "rho",
+        "learning_rate": "lr",
+        "wd": "weight_decay",
+        "capure": "capture",
+    }.items():
+        with pytest.raises(TypeError, match=f"{name}: unknown argument '{given}'; did you mean '{meant}'"):
+            kind(params, torch.optim.SGD, lr=0.1, **{given: 0.1})
+    assert kind(params, torch.optim.AdamW, lr=0.1, eps=1e-6).defaults["eps"] == 1e-6, "AdamW has one of its own"
+    if name in ("ASAM", "FisherSAM"):
+        with pytest.raises(TypeError, match=f"{name}: unknown argument 'etta'; did you mean 'eta'"):
+            kind(params, torch.optim.SGD, lr=0.1, etta=0.1)
+
+
 def test_a_hint_is_for_what_the_function_takes() -> None:
     assert close_names("eps", ["radius", "steps"]) == ["radius"]
     assert close_names("eps", ["epochs"]) == ["epochs"], "no radius here: the nearest spelling"

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from holdfast.audits.audit_result import Audit as Audit
     from holdfast.audits.run_audit import audit as audit
     from holdfast.comparisons.running import compare as compare
+    from holdfast.comparisons.tuning import tune as tune
     from holdfast.detect import predict as predict
     from holdfast.errors import HoldfastError as HoldfastError
     from holdfast.exports import export as export
@@ -60,6 +61,7 @@ _NAMES = {
     "predict": "holdfast.detect",
     "repair": "holdfast.repairs.run_repair",
     "report": "holdfast.reports",
+    "tune": "holdfast.comparisons.tuning",
 }
 _MODULES = (
     "ascents", "attacks", "audits", "augment", "corruptions", "curvature", "data", "detect", "losses", "methods",

@@ -26,7 +26,7 @@ SYNONYMS = {
     "image_size": "img_size input_size resolution imgsz",
     "out": "output output_dir out_dir save_dir logdir",
     "generator": "rng",
-    "rho": "sam_rho neighborhood",
+    "rho": "sam_rho neighborhood radius eps epsilon",
     "lmbda": "lambda_ lam ema momentum_m",
     "bounds": "clip_min clip_max clip_range clip_values",
     "name": "corruption corruption_name",

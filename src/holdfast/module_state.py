@@ -41,6 +41,13 @@ def frozen_statistics(model: nn.Module) -> Iterator[None]:
     For a second pass at moved weights, so that statistics are updated once per step. Modules behave as in training;
     what they wrote is put back afterwards. Switching their tracking off instead would make a compiled model compile
     a second time, to slower code, and would miss modules that users wrote.
+
+    >>> import torch
+    >>> norm = torch.nn.BatchNorm1d(1)
+    >>> with frozen_statistics(norm):
+    ...     out = norm(torch.tensor([[5.0], [7.0]]))
+    >>> norm.running_mean
+    tensor([0.])
     """
     places = [(module, name, buffer) for module in model.modules() for name, buffer in module._buffers.items()]
     by_kind: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}  # each list is one kernel

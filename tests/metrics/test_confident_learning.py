@@ -54,7 +54,28 @@ def test_the_share_of_wrong_labels_is_estimated(noise: float) -> None:
     assert find_label_errors(given, p).noise == pytest.approx(noise, abs=0.02)
 
 
-@pytest.mark.parametrize("rule", ["confident-joint", "class", "noise-rate", "both"])
+@pytest.mark.parametrize("noise", [0.0, 0.05, 0.2])
+@pytest.mark.parametrize("overconfident", [1.0, 2.5])
+def test_a_models_own_errors_are_not_taken_for_wrong_labels(noise: float, overconfident: float) -> None:
+    """A model that is right for about 80 % of the samples, and says so or is too sure of itself."""
+    given, true, p = simulated(3000, noise, 5, sharpness=4.0)
+    assert float((p.argmax(1) == true).double().mean()) == pytest.approx(0.8, abs=0.05)
+    said = (overconfident * p.log()).softmax(1)
+    found, wrong = find_label_errors(given, said), given != true
+    assert found.noise == pytest.approx(noise, abs=0.02)
+    counted = find_label_errors(given, said, rule="both")
+    assert len(counted.flagged) > 1.2 * len(found.flagged)
+    if noise:  # the expected precision is that of the flagged, and better than that of the counts
+        precision = float(wrong[found.flagged].double().mean())
+        assert found.expected_precision == pytest.approx(precision, abs=0.08)
+        assert precision > float(wrong[counted.flagged].double().mean()) + 0.1
+        chance = found.wrong.topk(int(wrong.sum())).indices
+        assert float(wrong[chance].double().mean()) > 2 * noise
+    else:
+        assert len(found.flagged) < 0.005 * len(given)
+
+
+@pytest.mark.parametrize("rule", ["posterior", "confident-joint", "class", "noise-rate", "both"])
 def test_flipped_labels_are_found_by_every_rule(rule: str) -> None:
     given, true, p = simulated(3000, 0.1, 2, sharpness=20)
     found = find_label_errors(given, p, rule=rule)  # type: ignore[arg-type]

@@ -118,6 +118,34 @@ def test_near_duplicates_across_folders_are_leaks_and_differing_labels_are_said(
     assert report.sound
 
 
+def test_a_leak_is_shown_with_the_split_that_it_spoils(tmp_path: Path) -> None:
+    """An image of val and test spoils the test split, not val; the pair shows the image of an earlier split first."""
+    pictures = [noise(20, 20, seed=i) for i in range(9)]
+    for i, split in enumerate(("train", "val", "test") * 3):
+        write(tmp_path / f"{split}/{'ab'[i // 3 % 2]}/{i}.png", pictures[i])
+    write(tmp_path / "test/a/of_val.png", pictures[1])
+    write(tmp_path / "test/a/of_train.png", pictures[0])
+    report = check_data(tmp_path, out=str(tmp_path / "out"))
+    shown = {
+        f.where["split"]: [[row["source"].split("/")[-1] for row in group["rows"]] for group in f.evidence["groups"]]
+        for f in report.findings
+        if f.name == "leaked_images"
+    }
+    assert shown["val"] == []
+    assert sorted(shown["test"]) == [["0.png", "of_train.png"], ["1.png", "of_val.png"]]
+    page = (tmp_path / "out/data_check.html").read_text()
+    assert "Leakage: val" not in page
+    assert "2 held-out images have a duplicate in an earlier split" in page
+
+
+def test_one_of_a_kind_is_counted_in_the_singular(tmp_path: Path) -> None:
+    for i in range(4):
+        write(tmp_path / f"data/{'ab'[i % 2]}/{i}.png", noise(8, 8, seed=i))
+    truncated_jpeg(tmp_path / "data/a/half.jpg")
+    check_data(tmp_path / "data", out=str(tmp_path / "out"))
+    assert "1 file cannot be read" in (tmp_path / "out/data_check.html").read_text()
+
+
 def test_classes_are_crossed_with_groups(tmp_path: Path) -> None:
     names = [("a", "wood"), ("a", "wood"), ("a", "sea"), ("b", "sea"), ("b", "")]
     lines = ["path,label,group,split"]

@@ -61,13 +61,13 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def show(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Page]]:
-    """Opens a report. At the end: no error was logged, no dialog shown, and nothing but the file was asked for."""
+    """Opens a report of runs, or a page. At the end: no error was logged, no dialog shown, only the file was read."""
     problems: list[str] = []
     asked: set[str] = set()
     pages = []
 
-    def opened(runs: list[RunFiles], *, width: int = 1280, scheme: str = "light", listen: bool = True) -> Page:
-        path = write_report(runs, tmp_path / "report.html")
+    def opened(runs: list[RunFiles] | Path, *, width: int = 1280, scheme: str = "light", listen: bool = True) -> Page:
+        path = runs if isinstance(runs, Path) else write_report(runs, tmp_path / "report.html")
         page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
         if listen:
             page.on("console", lambda message: problems.append(message.text))

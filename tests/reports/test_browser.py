@@ -263,20 +263,24 @@ def axe() -> str:
     return Path(path).read_text(encoding="utf-8")
 
 
+def serious_problems(page: Page) -> list[tuple[str, str, int, str]]:
+    """What axe-core calls serious or critical, with everything open."""
+    page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+    page.evaluate(axe())  # what the browser's owner runs is not the page's own script: the policy stands
+    found: dict[str, Any] = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")
+    assert found["testEngine"]["name"] == "axe-core"
+    assert len(found["passes"]) > 20, "it looked at the page"
+    return [
+        (rule["id"], rule["help"], len(rule["nodes"]), rule["nodes"][0]["html"])
+        for rule in found["violations"]
+        if rule["impact"] in ("serious", "critical")
+    ]
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("which", ["audit", "training"])
 def test_axe_finds_nothing_serious(
     show: Callable[..., Page], audited: list[RunFiles], runs: list[RunFiles], scheme: str, which: str
 ) -> None:
     page = show(audited if which == "audit" else runs, scheme=scheme)
-    page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
-    page.evaluate(axe())  # what the browser's owner runs is not the page's own script: the policy stands
-    found: dict[str, Any] = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")
-    assert found["testEngine"]["name"] == "axe-core"
-    assert len(found["passes"]) > 20, "it looked at the page"
-    serious = [
-        (rule["id"], rule["help"], len(rule["nodes"]), rule["nodes"][0]["html"])
-        for rule in found["violations"]
-        if rule["impact"] in ("serious", "critical")
-    ]
-    assert serious == []
+    assert serious_problems(page) == []

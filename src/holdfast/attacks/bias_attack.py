@@ -43,6 +43,14 @@ def bias_adversarial(
     mode: "eval" runs both in evaluation mode; "as-is" in the modes they are in, with their statistics restored.
     compile: pass the arithmetic between two gradients through torch.compile; the caller compiles the models.
     The result is detached, both models are left unchanged, and nothing synchronises with the device.
+
+    >>> import torch
+    >>> images, labels = torch.full((1, 1, 2, 2), 0.5), torch.tensor([0])
+    >>> brighter = lambda x: torch.stack([x.mean((1, 2, 3)), -x.mean((1, 2, 3))], 1)  # both classes by brightness
+    >>> darker = lambda x: -brighter(x)
+    >>> moved = bias_adversarial(images, labels, darker, brighter, radius=0.2, lam=0.5)
+    >>> bool(moved.mean() < 0.5), round(float((moved - images).norm()), 3)  # away from what the biased model knows
+    (True, 0.2)
     """
     require(steps >= 1, f"steps must be >= 1, got {steps}")
     require(lam >= 0, f"lam must be >= 0, got {lam}")

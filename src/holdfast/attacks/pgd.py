@@ -212,7 +212,14 @@ def noise(
     x: Tensor, *, radius: float, generator: torch.Generator | None = None, **within: Unpack[BallSettings]
 ) -> Tensor:
     """A random corner of the L∞ ball, or a random direction of full length in the L2 ball, clipped to the range. Not an
-    attack, but what every attack must beat."""
+    attack, but what every attack must beat.
+
+    >>> import torch
+    >>> images = torch.full((1, 1, 2, 2), 0.5)
+    >>> moved = noise(images, radius=0.1, generator=torch.Generator().manual_seed(0))
+    >>> (moved - images).abs().flatten()
+    tensor([0.1000, 0.1000, 0.1000, 0.1000])
+    """
     ball = make_ball(x, radius=radius, **within)
     if radius == 0:
         return x.detach().clone()

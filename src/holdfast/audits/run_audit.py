@@ -201,7 +201,14 @@ def _tracked(models: Sequence[AuditedModel], request: AuditSettings, chosen: Seq
 
 
 def headline_values(file: FindingsFile) -> dict[str, float]:
-    """The headline measures of a model as plain numbers; one of several parts has its part in its name."""
+    """The headline measures of a model as plain numbers; one of several parts has its part in its name.
+
+    >>> from holdfast.types import Measure
+    >>> found = Finding("attacks", "robust", 0.4, 10, where={"radius": "8/255", "norm": "L∞ (all)"})
+    >>> measures = {("attacks", "robust"): Measure("robust", "accuracy under attack", headline=True)}
+    >>> headline_values(FindingsFile((found,), {}, {}, measures=measures))
+    {'robust/radius 8 255 norm L all': 0.4}
+    """
     found = {}
     for measure, own in headline_findings(file.findings, file.measures):
         for f in own:

@@ -57,6 +57,11 @@ def cut(x: Tensor, partner: Tensor, lam: Tensor, *, generator: torch.Generator) 
 
     The box covers 1−λ of the area and is centred anywhere on the image; the part beyond the border is lost, so the
     share that is left can exceed λ.
+
+    >>> lam = torch.tensor([0.75])
+    >>> x, share = cut(torch.zeros(1, 1, 8, 8), torch.ones(1, 1, 8, 8), lam, generator=torch.Generator().manual_seed(0))
+    >>> bool(share[0] == (x == 0).float().mean()), bool(share[0] >= 0.75)
+    (True, True)
     """
     centre = torch.rand(2, len(x), 1, device=x.device, generator=generator)
     side = (1 - lam.float()).sqrt()[:, None]
@@ -69,7 +74,12 @@ def cut(x: Tensor, partner: Tensor, lam: Tensor, *, generator: torch.Generator) 
 
 
 def draw_beta(alpha: float, beta: float, n: int, *, generator: torch.Generator, device: torch.device) -> Tensor:
-    """(n,) draws from Beta(alpha, beta), as a ratio of gamma variables; in float64, where small ones do not vanish."""
+    """(n,) draws from Beta(alpha, beta), as a ratio of gamma variables; in float64, where small ones do not vanish.
+
+    >>> drawn = draw_beta(1.0, 1.0, 1000, generator=torch.Generator().manual_seed(0), device=torch.device("cpu"))
+    >>> bool((drawn.mean() - 0.5).abs() < 0.05), bool(((drawn > 0) & (drawn < 1)).all())
+    (True, True)
+    """
     first, second = (
         torch._standard_gamma(torch.full((n,), shape, dtype=torch.float64, device=device), generator=generator)
         for shape in (alpha, beta)

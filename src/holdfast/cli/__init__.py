@@ -33,6 +33,7 @@ from holdfast.cli.report import report
 from holdfast.cli.shortcuts import shortcuts
 from holdfast.cli.terminal import READER_LEFT, reader_left, terminal
 from holdfast.cli.train import parse_train, train
+from holdfast.cli.tune import tune
 from holdfast.errors import HoldfastError, Interrupted, RankEnded, require, require_known
 from holdfast.signals import ended_by_term
 
@@ -141,7 +142,7 @@ def completion(words: list[str]) -> int:
 
 
 _FUNCTIONS: tuple[Callable[[list[str]], int], ...] = (
-    demo, train, compare, audit, repair, report, data_check, data_make, detect_fit, detect_score, detect_evaluate,
+    demo, train, compare, tune, audit, repair, report, data_check, data_make, detect_fit, detect_score, detect_evaluate,
     predict_, export_, describe_, shortcuts, list_, completion,
 )  # fmt: skip
 COMMANDS = {function.__name__.strip("_").replace("_", " "): function for function in _FUNCTIONS}
@@ -150,6 +151,7 @@ ANEW = "the same command starts anew"
 CONTINUED = {
     "train": "the same command with --resume continues",
     "compare": "the same command continues",
+    "tune": "the same command continues",
     "audit": "the same command continues with the checks that are missing",
 }
 """Commands that keep what they had done when they were stopped, and what to say of it."""

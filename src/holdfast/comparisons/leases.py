@@ -5,7 +5,7 @@ Open this file to change how a dead worker is noticed, or what keeps one that wa
 While a cell is trained, its run lies in ``OUT/.cells/CELL/TOKEN/TOKEN/CELL``, beside a heartbeat; otherwise in
 ``OUT/CELL``. Taking a cell over renames the folder TOKEN to another: a rename has one winner on every file system, and
 whoever held the cell before, asleep or cut off, has no path into it any more. Clocks of other machines are never
-compared (docs/decisions/0011-leases.md).
+compared (docs/decisions/0012-leases.md).
 """
 
 from __future__ import annotations

@@ -22,18 +22,16 @@ import torch
 from holdfast.comparisons.cell_training import CellOutcome, CellTask, is_finished, train_cell, train_cells
 from holdfast.comparisons.executors import Executor, make_executor
 from holdfast.comparisons.executors.this_process import ThisProcess
+from holdfast.comparisons.held_out_scores import held_out_score, require_groups
 from holdfast.comparisons.leases import SECONDS, run_folder, sweep_all
 from holdfast.comparisons.live_table import LiveTable
 from holdfast.comparisons.plans import Axes, ComparisonPlan, GridCell, plan_study
 from holdfast.comparisons.recipes import read_recipe
 from holdfast.data import Dataset
 from holdfast.data.given_items import name_of
-from holdfast.data.loaders import make_loader
 from holdfast.data.usable_data import admitted
-from holdfast.devices import resolve_device
 from holdfast.errors import HoldfastError, require
 from holdfast.files import write_atomic
-from holdfast.models.saved_model import load_model
 from holdfast.reports import RunFiles, read_runs, write_findings, write_report
 from holdfast.reports.arms import Arm
 from holdfast.reports.notebook_tables import notebook_html
@@ -53,7 +51,6 @@ from holdfast.settings.fields import columns_text
 from holdfast.settings.training import CellRule
 from holdfast.settings.training_defaults import TrainingFacts, choose_defaults, open_settings
 from holdfast.train.api import fingerprint, from_run, load_data, prepare
-from holdfast.train.evaluate import predict, selection_score
 from holdfast.train.folder import changed_settings, recorded
 from holdfast.train.meters import Diverged
 from holdfast.train.progress import Progress, make_progress
@@ -129,6 +126,13 @@ def compare(
     trained in this process, one after the other. engine: "ray" trains on the cluster at ``address``. The same call may
     be made on several machines at once if they share the folder ``out``: each trains what the others do not. lease:
     seconds without a sign of life after which a training that another began is taken over.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     quick = {"seeds": 1, "epochs": 1, "device": "cpu", "progress": False}
+    ...     found = compare("digits", out=place, methods=["erm", "mixup"], **quick)
+    >>> [arm.label for arm in found.arms]
+    ['erm', 'mixup']
     """
     if isinstance(settings.get("columns"), Mapping):
         settings["columns"] = columns_text(settings["columns"])
@@ -181,7 +185,7 @@ def carry_out(
     todo = (cell for cell, _, folder in jobs if overwrite or not is_finished(folder))
     loaded, known = _require_trainable(todo, opened)
     for found in loaded.values():
-        _require_groups(choose, found)
+        require_groups(choose, found)
     if not overwrite:
         _require_one_data(jobs, loaded)
     settled = plan.settled(lambda cell: _settled(cell, jobs, known))
@@ -360,7 +364,7 @@ def _choose(
     if not any("val_accuracy" in record for record in RunFiles.read(jobs[0][2]).metrics):
         return None, "no cell is chosen: nothing is held out to choose on (--val 0.1 does)"
     data = opened(plan.baseline.settings.data)
-    _require_groups(rule, data)
+    require_groups(rule, data)
     scores: dict[str, list[float]] = {}
     short = {cell.label for cell, _, folder in jobs if not is_finished(folder)}
     for cell, settings, folder in jobs:
@@ -377,27 +381,6 @@ def _choose(
         f"{labels} used, and the test set played no part"
     )
     return chosen, why
-
-
-def _require_groups(rule: CellRule, data: Dataset) -> None:
-    grouped = data.val is None or bool((data.val.groups >= 0).any())
-    require(
-        rule != "val-worst-group" or grouped,
-        f"choose val-worst-group needs groups in the validation set, and {data.name} has none there; use "
-        "val-worst-class, or data with groups",
-    )
-
-
-def held_out_score(folder: Path, settings: TrainSettings, data: Dataset, rule: CellRule) -> float:
-    """What a rule says of the model that a run kept, on the validation split."""
-    assert data.val is not None
-    loop = recorded(folder, settings).loop
-    device = resolve_device(loop.device)
-    loader = make_loader(
-        data.val, batch_size=loop.batch_size, device=device, kind=settings.data.loader, workers=settings.data.workers
-    )
-    model = load_model(folder)[0].to(device)
-    return selection_score(rule, predict(model, data.val, loader, device=device, precision=loop.precision))
 
 
 def _record(done: Comparison) -> dict[str, Any]:

@@ -38,7 +38,11 @@ the middle between two points of the grid: less than one in a thousand sets of 6
 
 
 def to_bytes(x: Tensor) -> Tensor:
-    """[0, 1] as uint8, ties upward."""
+    """[0, 1] as uint8, ties upward.
+
+    >>> to_bytes(torch.tensor([0.0, 0.5, 1.0]))
+    tensor([  0, 128, 255], dtype=torch.uint8)
+    """
     return _levels(x * 255).add_(0.5).floor_().clamp_(0, 255).to(torch.uint8)
 
 

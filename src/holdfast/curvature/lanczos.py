@@ -70,7 +70,7 @@ def lanczos(
 
     start: (n,) random numbers; its type and device are those of the computation.
     steps: the most products to spend, not counting those for exact residuals.
-    tolerance: a pair has converged when its residual is at most tolerance·|λ|, or ε^⅔·‖A‖, where ε is the spacing of
+    tolerance: a pair has converged when its residual is at most tolerance·abs(λ), or ε^⅔·‖A‖, where ε is the spacing of
         floats: less is noise.
     risk: 1 leaves the search for missed eigenvalues out.
     rows: the most vectors to hold, but not fewer than top + 30; beyond, the best are kept and the rest is dropped
@@ -164,7 +164,13 @@ def eigenvalues(
 
 
 def rayleigh(matvec: Matvec, vectors: Tensor) -> tuple[Tensor, Tensor]:
-    """Rayleigh quotients λ = vᵀAv of unit vectors (k, n) and their residuals ‖Av − λv‖; (k,) each, on the CPU."""
+    """Rayleigh quotients λ = vᵀAv of unit vectors (k, n) and their residuals ‖Av − λv‖; (k,) each, on the CPU.
+
+    >>> matrix = torch.diag(torch.tensor([1.0, 4.0]))
+    >>> values, residuals = rayleigh(lambda v: matrix @ v, torch.eye(2))
+    >>> values, residuals
+    (tensor([1., 4.], dtype=torch.float64), tensor([0., 0.], dtype=torch.float64))
+    """
     pairs = []
     for v in vectors:
         product = matvec(v).detach()
@@ -200,6 +206,12 @@ def density(
 
     probes: random vectors (n,); the more, the less noise. steps: products for each; the more, the finer.
     sigma: width of the smoothing; None is a hundredth of the span of the nodes.
+
+    >>> matrix = torch.diag(torch.tensor([1.0, 2.0, 5.0]))
+    >>> probes = torch.eye(3).unbind()
+    >>> found = density(lambda v: matrix @ v, probes, steps=3)
+    >>> bool(found.grid[0] < 1), bool(found.grid[-1] > 5)
+    (True, True)
     """
     require(steps >= 1, f"steps must be >= 1, got {steps}")
     found = []
@@ -216,7 +228,12 @@ def density(
 
 
 def smoothed(nodes: Tensor, weights: Tensor, *, points: int = 256, sigma: float | None = None) -> Density:
-    """A density from a quadrature: a Gaussian at each node, on a grid that holds all but their far tails."""
+    """A density from a quadrature: a Gaussian at each node, on a grid that holds all but their far tails.
+
+    >>> found = smoothed(torch.tensor([0.0, 1.0]).double(), torch.tensor([0.5, 0.5]).double(), points=5)
+    >>> len(found.grid)
+    5
+    """
     low, high = float(nodes.min()), float(nodes.max())
     if sigma is None:
         sigma = (high - low) / 100 or max(abs(high), 1.0) / 100

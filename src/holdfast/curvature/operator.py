@@ -75,6 +75,12 @@ def hessian_operator(
         outputs are taken as linear in the parameters; positive semi-definite for a convex loss.
     memory: bytes that the graphs of the batches may take. A graph that is kept saves a third of each product; those
         beyond the limit are made anew each time. None is half of what is free.
+
+    >>> network = nn.Linear(1, 1, bias=False)
+    >>> batches = [(torch.tensor([[3.0]]), torch.tensor([[0.0]]))]
+    >>> product = hessian_operator(network, batches, lambda out, y: (out - y).square().flatten())
+    >>> product(torch.tensor([1.0]))  # 2 · 3²
+    tensor([18.])
     """
     model = getattr(model, "_orig_mod", model)  # a compiled graph cannot be differentiated twice
     data = list(batches)

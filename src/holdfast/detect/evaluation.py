@@ -62,7 +62,13 @@ def evaluate_scores(
     scores: Tensor, anomalous: Tensor, *, threshold: Threshold | None = None, resamples: int = RESAMPLES, seed: int = 0
 ) -> Evaluation:
     """Judge scores (N,) against the truth (N,) bool. resamples: for the interval of average precision; samples are
-    redrawn within each kind, so both keep their number."""
+    redrawn within each kind, so both keep their number.
+
+    >>> scores, truth = torch.tensor([0.1, 0.4, 0.3, 0.9]), torch.tensor([False, False, True, True])
+    >>> found = evaluate_scores(scores, truth, resamples=10)
+    >>> found.ranking["auroc"].value
+    0.75
+    """
     require(resamples >= 1, f"resamples must be >= 1, got {resamples}; without them there is no interval")
     ordered, truth = _ordered(scores, anomalous)
     low, high = ordered[~truth], ordered[truth]

@@ -171,6 +171,8 @@ class VAEExtractor:
 
 @dataclass(frozen=True, eq=False)
 class JointExtractor:
+    """What several extractors compute of the same images, side by side; features that more than one has are joined."""
+
     parts: tuple[FeatureExtractor, ...]
 
     @property

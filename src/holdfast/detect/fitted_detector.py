@@ -48,6 +48,13 @@ class Fused(Detector):
     Corrupted pixels and images of other classes show in different scores; a z-score makes their units the same.
     Members learn from one part of the normal data, centre and scale come from the other: a distance to data that one
     was fitted on is too small to be typical.
+
+    >>> import torch
+    >>> from holdfast.detect import KNN, Mahalanobis
+    >>> normal = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
+    >>> detector = Fused([KNN(normalise=False), Mahalanobis()]).fit_features(normal)
+    >>> bool(detector.score_features(5 + normal).min() > detector.score_features(normal).max())
+    True
     """
 
     name = FUSED

@@ -13,7 +13,13 @@ from holdfast.metrics.calibration import (
     reliability,
     top_k,
 )
-from holdfast.metrics.confident_learning import LabelErrors, confident_joint, estimated_joint, find_label_errors
+from holdfast.metrics.confident_learning import (
+    LabelErrors,
+    confident_joint,
+    estimate_noise,
+    estimated_joint,
+    find_label_errors,
+)
 from holdfast.metrics.intervals import (
     RESAMPLES,
     Estimate,
@@ -48,7 +54,7 @@ __all__ = [
     "RESAMPLES", "CalibrationError", "Estimate", "LabelErrors", "McNemar", "Paired", "Reliability", "RiskCoverage",
     "auroc_interval",
     "benjamini_hochberg", "bin_edges", "bootstrap", "bounded_mean", "brier", "combined", "confident_joint", "ece",
-    "estimated_joint", "find_label_errors", "fisher_p",
+    "estimate_noise", "estimated_joint", "find_label_errors", "fisher_p",
     "fit_temperature", "fpr_interval", "harmonic_mean", "holm", "lowest", "mcnemar", "mean_interval", "mean_of_shares",
     "nll", "paired_auroc", "paired_difference", "placements", "positive_mean", "proportion", "proportion_interval",
     "reliability", "risk_coverage", "share_interval", "sign_test", "threshold_for_coverage", "threshold_for_risk",

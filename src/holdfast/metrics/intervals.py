@@ -173,6 +173,10 @@ def bootstrap(
 
     values: (N,) or (N, K), one row per sample, N > 0. statistic: from means (R, K) to (R,); None is the first column's
     mean. generator: on the CPU.
+
+    >>> found = bootstrap(torch.arange(100.0), generator=torch.Generator().manual_seed(0))
+    >>> found.value, found.low < 49.5 < found.high
+    (49.5, True)
     """
     check_numbers(values, "values")
     columns, n = values.double().cpu().reshape(len(values), -1), len(values)
@@ -215,6 +219,11 @@ def combined(function: Callable[[Sequence[float]], float], parts: Sequence[Estim
     Each part is moved to the ends of its own interval alone; the moves of the function add up in squares (the method
     of variance estimates recovery). For a difference of two proportions this is Newcombe's interval. The function must
     be monotone in each part.
+
+    >>> first, second = Estimate(0.9, 0.83, 0.94, 100), Estimate(0.7, 0.6, 0.78, 100)
+    >>> found = combined(lambda p: p[0] - p[1], [first, second])
+    >>> round(found.value, 2), found.low > 0
+    (0.2, True)
     """
     values = [part.value for part in parts]
     centre = function(values)
@@ -257,6 +266,10 @@ def lowest(hits: Sequence[int], counts: Sequence[int]) -> Estimate:
     minimum of 65 % on average. The interval allows for that: the lower end is the lowest of all exact lower bounds
     (only the truly worst cell can err), the upper end the lowest of all exact upper bounds at a level that all hold
     together, because any of them can err.
+
+    >>> found = lowest([90, 40], [100, 50])
+    >>> found.value, found.n, found.low < 0.8 < found.high
+    (0.8, 50, True)
     """
     cells = [(hit, n) for hit, n in zip(hits, counts, strict=True) if n > 0]
     hit, n = min(cells, key=lambda cell: (cell[0] / cell[1], -cell[1]))
@@ -269,6 +282,10 @@ def widest_gap(hits: Sequence[int], counts: Sequence[int]) -> Estimate:
     """Highest minus lowest of several proportions, with an interval that allows for having picked the two.
 
     The plain difference is biased upward, as that of :func:`lowest` is downward.
+
+    >>> found = widest_gap([90, 40], [100, 50])
+    >>> round(found.value, 2), found.low < 0.1 < found.high
+    (0.1, True)
     """
     cells = [(hit, n) for hit, n in zip(hits, counts, strict=True) if n > 0]
     shares = [hit / n for hit, n in cells]

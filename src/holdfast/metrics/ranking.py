@@ -88,8 +88,13 @@ def paired_auroc(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor], *,
     The lead d is the mean of the differences of :func:`placements`, over either kind; its variance v is the sum of
     theirs over N and M, with Welch's degrees of freedom. p: two-sided, by Student's t; 1 where no sample is placed
     differently. The interval inverts the same test, so that it excludes 0 exactly where p is below 1 - level. But
-    few samples hide what is rare: leads x beyond the observed one are tested with the variance v + |x - d| / 2k, where
-    k is the number of the rarer kind, as a part of it that one score misses altogether would add.
+    few samples hide what is rare: leads x beyond the observed one are tested with the variance v + abs(x - d) / 2k,
+    where k is the number of the rarer kind, as a part of it that one score misses altogether would add.
+
+    >>> low, high = torch.arange(20.0), torch.arange(20.0) + 10
+    >>> found = paired_auroc((low, high), (low, low))
+    >>> round(found.lead, 3), found.p < 0.05
+    (0.375, True)
     """
     shapes = [tuple(scores.shape) for scores in (*first, *second)]
     if shapes[:2] != shapes[2:] or any(len(shape) != 1 or shape[0] < 2 for shape in shapes):

@@ -72,6 +72,12 @@ def paired_difference(a: Tensor, b: Tensor, *, level: float = 0.95) -> Paired:
     The interval is Bonett and Price's (2012): Wald's with one pseudo-observation in each discordant cell, which holds
     its level also for few discordant pairs. McNemar's exact test is the more cautious of the two, so where it finds no
     difference the interval is extended to 0: it excludes 0 exactly where p is below 1 - level.
+
+    >>> import torch
+    >>> a, b = torch.arange(100) < 90, torch.arange(100) < 80
+    >>> found = paired_difference(a, b)
+    >>> round(found.lead, 2), found.p < 0.05
+    (0.1, True)
     """
     p, n = mcnemar(a, b).p, len(a)
     if n == 0:
@@ -82,7 +88,11 @@ def paired_difference(a: Tensor, b: Tensor, *, level: float = 0.95) -> Paired:
 
 
 def fisher_p(wrong_in: int, n_in: int, wrong_out: int, n_out: int) -> float:
-    """Fisher's exact one-sided p: as many errors inside a part or more, were the part picked without regard to them."""
+    """Fisher's exact one-sided p: as many errors inside a part or more, were the part picked without regard to them.
+
+    >>> round(fisher_p(3, 3, 0, 3), 3)  # one in 20 ways to place three errors
+    0.05
+    """
     from scipy.stats import hypergeom
 
     return float(hypergeom.sf(wrong_in - 1, n_in + n_out, wrong_in + wrong_out, n_in))

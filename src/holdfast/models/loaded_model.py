@@ -69,6 +69,11 @@ def open_model(
     with random weights and a warning.
     preprocessing, image_size: what the user states; they win over the model's own settings. name: what to call a module
     in messages.
+
+    >>> import torch
+    >>> opened = open_model(torch.nn.Flatten(), shape=(1, 2, 2))
+    >>> opened.model(torch.zeros(3, 1, 2, 2)).shape
+    torch.Size([3, 4])
     """
     where = torch.device(device)
     request = OpenRequest(shape, where, model, num_classes, pretrained, preprocessing, image_size)

@@ -91,6 +91,15 @@ def save_model(folder: str | Path, model: BuiltModel | nn.Module, *, card: Model
 
     model: what ``build_model`` made, also as wrapped by torch.compile or DistributedDataParallel. The card's
     mean and std are the model's own, whatever it says.
+
+    >>> import tempfile
+    >>> from holdfast.models import build_model, load_model
+    >>> built = build_model("convnet", num_classes=2, in_channels=1, image_size=8)
+    >>> card = ModelCard.of(built, ("cat", "dog"), (1, 8, 8))
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     save_model(place, built.model, card=card)
+    ...     load_model(place)[1].classes
+    ('cat', 'dog')
     """
     folder, inner = Path(folder), _unwrapped(model)
     card = replace(card, mean=numbers(inner.mean), std=numbers(inner.std))
@@ -112,7 +121,15 @@ def save_weights(folder: str | Path, module: nn.Module) -> bool:
 
 
 def load_model(folder: str | Path) -> tuple[Normalised, ModelCard]:
-    """The model of a folder, in evaluation mode on the CPU, and its card. No global generator moves."""
+    """The model of a folder, in evaluation mode on the CPU, and its card. No global generator moves.
+
+    >>> import tempfile, holdfast
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     run = holdfast.fit("digits", epochs=1, out=f"{place}/run", device="cpu", progress=False)
+    ...     model, card = load_model(f"{place}/run")
+    >>> card.num_classes, model.training
+    (10, False)
+    """
     folder = Path(folder)
     if not exists(folder / CARD):
         raise _without_card(folder)

@@ -158,6 +158,16 @@ def load_weights(model: Normalised, path: str | Path) -> tuple[str, ...]:
     """Copy a file's weights into a model; what to tell the user about it.
 
     A head of another size keeps its own. Everything else must be there and fit, or nothing is copied.
+
+    >>> import tempfile
+    >>> from safetensors.torch import save_file
+    >>> from holdfast.models import build_model
+    >>> first, second = (build_model("convnet", num_classes=2, in_channels=1, image_size=8).model for _ in range(2))
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     save_file(first.net.state_dict(), f"{place}/own.safetensors")
+    ...     said = load_weights(second, f"{place}/own.safetensors")
+    >>> all(bool((a == b).all()) for a, b in zip(first.net.parameters(), second.net.parameters(), strict=True))
+    True
     """
     return load_tensors(model, read_tensors(path), origin=str(path)).notes
 

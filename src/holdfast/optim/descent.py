@@ -32,6 +32,12 @@ def build_optimizer(
     scales: what the learning rate of a parameter is multiplied by, where that is not 1; equal ones share a group.
 
     On a GPU its learning rate and radius are tensors there, so that a CUDA graph follows their schedules.
+
+    >>> from holdfast.settings import OptimizerSettings
+    >>> network = torch.nn.Linear(2, 1)
+    >>> optimizer = build_optimizer(OptimizerSettings("adamw", 1e-3), network.named_parameters())
+    >>> type(optimizer).__name__, optimizer.param_groups[0]["lr"]
+    ('AdamW', 0.001)
     """
     named = [(name, p) for name, p in parameters if p.requires_grad]
     trained = [p for _, p in named]
@@ -61,7 +67,13 @@ def build_optimizer(
 
 
 def set_option(optimizer: Optimizer, name: str, value: float) -> None:
-    """Change an option such as ``lr`` or ``rho`` where it lives, without waiting for the device."""
+    """Change an option such as ``lr`` or ``rho`` where it lives, without waiting for the device.
+
+    >>> optimizer = torch.optim.SGD(torch.nn.Linear(2, 1).parameters(), lr=0.1)
+    >>> set_option(optimizer, "lr", 0.01)
+    >>> optimizer.param_groups[0]["lr"]
+    0.01
+    """
     for group in optimizer.param_groups:
         own = value * group.get(SCALE, 1.0) if name == "lr" else value
         if isinstance(group[name], Tensor):
@@ -71,7 +83,12 @@ def set_option(optimizer: Optimizer, name: str, value: float) -> None:
 
 
 def trained_parameters(optimizer: Optimizer) -> list[Tensor]:
-    """Every parameter the optimiser moves."""
+    """Every parameter the optimiser moves.
+
+    >>> optimizer = torch.optim.SGD(torch.nn.Linear(2, 1).parameters(), lr=0.1)
+    >>> [tuple(p.shape) for p in trained_parameters(optimizer)]
+    [(1, 2), (1,)]
+    """
     return [p for group in optimizer.param_groups for p in group["params"]]
 
 

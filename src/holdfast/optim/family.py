@@ -18,6 +18,17 @@ class ASAM(SAM):
     scales: "weights" goes by names as the authors' code does, so that the weights of normalisation are scaled too; give
     ``model.named_parameters()`` then.
     kwargs: those of :class:`SAM`, such as ``friendly``, ``skip_nonfinite`` and ``capture``, and the base optimiser's.
+
+    >>> import torch
+    >>> weight = torch.nn.Parameter(torch.tensor([2.0]))
+    >>> optimizer = ASAM([weight], torch.optim.SGD, rho=0.5, lr=0.1)
+    >>> def closure():
+    ...     loss = weight.square().sum()
+    ...     loss.backward()
+    ...     return loss
+    >>> loss = optimizer.step(closure)
+    >>> weight.item()  # a single number is taken for a bias, so this is SAM: 2 - 0.1 · 2 · (2 + 0.5)
+    1.5
     """
 
     def __init__(
@@ -38,6 +49,17 @@ class FisherSAM(SAM):
 
     kwargs: those of :class:`SAM`, such as ``rho``, ``friendly``, ``skip_nonfinite`` and ``capture``, and the base
     optimiser's.
+
+    >>> import torch
+    >>> weight = torch.nn.Parameter(torch.tensor([2.0]))
+    >>> optimizer = FisherSAM([weight], torch.optim.SGD, rho=0.5, eta=1.0, lr=0.1)
+    >>> def closure():
+    ...     loss = weight.square().sum()
+    ...     loss.backward()
+    ...     return loss
+    >>> loss = optimizer.step(closure)
+    >>> weight.item()  # climbs by rho · T = 0.5 / (1 + 4²)^½ = 0.121: 2 - 0.1 · 2 · 2.121
+    1.5757464170455933
     """
 
     def __init__(self, params: ParamsT, base_optimizer: type[Optimizer], *, eta: float = 1.0, **kwargs: Any) -> None:

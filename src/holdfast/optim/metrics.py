@@ -35,7 +35,7 @@ class Euclidean:
 
 @dataclass(frozen=True)
 class Adaptive:
-    """T = |w| + eta: ASAM, a step in proportion to each weight.
+    """T = abs(w) + eta: ASAM, a step in proportion to each weight.
 
     scales: which tensors are treated so, where T = 1 for the others: ``all``; ``matrices``, which leaves out biases and
     normalisation (one dimension); or ``weights``, all with "weight" in their name, as in the code of ASAM's authors,

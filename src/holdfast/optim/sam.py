@@ -37,6 +37,7 @@ from holdfast.optim.metrics import Adaptive, Euclidean, Fisher, Metric
 from holdfast.optim.validation import (
     OWN,
     refuse_lost_gradients,
+    require_arguments,
     require_capturable,
     require_descent,
     require_settings,
@@ -71,6 +72,17 @@ class SAM(Optimizer):
     As with every torch optimiser, ``step(closure)`` calls the closure; here twice. It computes the loss and its
     gradient and returns the loss; gradients are cleared before each call. Without a closure: backward,
     ``first_step()``, forward and backward again, ``second_step()``.
+
+    >>> import torch
+    >>> weight = torch.nn.Parameter(torch.tensor([2.0]))
+    >>> optimizer = SAM([weight], torch.optim.SGD, rho=0.5, lr=0.1)
+    >>> def closure():
+    ...     loss = weight.square().sum()
+    ...     loss.backward()
+    ...     return loss
+    >>> loss = optimizer.step(closure)
+    >>> weight.item()  # 2 - 0.1 · 2 · (2 + 0.5)
+    1.5
     """
 
     def __init__(
@@ -95,6 +107,7 @@ class SAM(Optimizer):
         require(friendly or sigma == 0, f"sigma {sigma} is of friendly ascents; {remedy}")
         require(not (adaptive and metric), f"adaptive and metric ({metric}) exclude each other; give one of them")
         require_descent(base_optimizer)
+        require_arguments(type(self), base_optimizer, kwargs)
         self.metric = metric or (Adaptive() if adaptive else Euclidean())
         self.skip_nonfinite = skip_nonfinite
         self.average = GradientAverage()

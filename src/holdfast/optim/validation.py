@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Collection
 from typing import Any
 
 from torch import Tensor
 from torch.optim import Optimizer
 
-from holdfast.errors import HoldfastError, require
+from holdfast.errors import HoldfastError, UnknownArgument, require, unknown
 from holdfast.optim.descent import trained_parameters
 from holdfast.optim.foreach import are_spread
 
@@ -50,6 +51,20 @@ def refuse_lost_gradients() -> None:
         "step would drop them, since it evaluates the loss by itself; to accumulate gradients, do so inside the "
         "closure (under Lightning: accumulate_grad_batches=1 and larger batches); else call zero_grad() first"
     )
+
+
+def require_arguments(kind: type[Optimizer], base_optimizer: type[Optimizer], given: Collection[str]) -> None:
+    """Refuse what neither an optimiser of the family nor its base optimiser takes, with the name that was meant."""
+    base = inspect.signature(base_optimizer).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in base.values()):
+        return  # it judges them itself
+    made = [vars(one)["__init__"] for one in kind.__mro__ if issubclass(one, Optimizer) and "__init__" in vars(one)]
+    takes = (p for init in made[:-1] for p in inspect.signature(init).parameters.values())  # the last is torch's
+    own = [p.name for p in takes if p.kind is p.KEYWORD_ONLY]
+    known = dict.fromkeys([*own, *list(base)[1:]])
+    for name in given:
+        if name not in known:
+            raise UnknownArgument(f"{kind.__name__}: {unknown('argument', name, known)}")
 
 
 def require_descent(base_optimizer: type[Optimizer]) -> None:

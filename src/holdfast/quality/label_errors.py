@@ -25,9 +25,13 @@ from holdfast.settings import ModelSettings, TrainSettings, build
 from holdfast.settings.quality_settings import QualitySettings
 from holdfast.train.api import build_for, train
 from holdfast.train.progress import Progress
+from holdfast.types import Note
 
 SMALL = 10_000
 """Training sets below this many images take batches of 32, so that a few epochs are enough steps."""
+
+LEAST_ACCURACY = 0.6
+"""Below this agreement with the labels as they are, a warning: models err more often than labels do."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +39,14 @@ class SuspectLabel:
     """A sample whose label is probably wrong.
 
     probability: of its label, held out. suggested: the class that is more probable, with suggested_probability.
+    wrong: the probability that the label is wrong.
     """
 
     sample: DataSample
     probability: float
     suggested: str
     suggested_probability: float
+    wrong: float
 
 
 @dataclass(frozen=True)
@@ -49,12 +55,23 @@ class JudgedLabels:
 
     suspects: the least plausible first. noise: the estimated share of wrong labels. accuracy: of the held-out
     predictions against the labels as they are; where it is low, so is the worth of the rest. n: samples judged.
+    expected_precision: the share of the suspects that should turn out to be wrong; None where there are none.
     """
 
     suspects: tuple[SuspectLabel, ...]
     noise: float
     accuracy: float
     n: int
+    expected_precision: float | None = None
+
+    def warning(self, split: str) -> Note | None:
+        """What to say where the models are too weak to judge labels."""
+        if self.accuracy >= LEAST_ACCURACY:
+            return None
+        text = f"held-out predictions agree with {self.accuracy:.0%} of the {split} labels"
+        text += ": too few to tell a wrong label from a hard image"
+        remedy = "use a better network (--model resnet18 --pretrained), or more --epochs"
+        return Note("weak-label-model", text, remedy, "warning")
 
 
 def judge_labels(
@@ -71,11 +88,12 @@ def judge_labels(
                 float(p[i, labels[i]]),
                 data.classes[int(errors.suggested[i])],
                 float(p[i, errors.suggested[i]]),
+                float(errors.wrong[i]),
             )
             for i in errors.flagged.tolist()
         )
         accuracy = float((p.argmax(1) == labels).double().mean())
-        found[name] = JudgedLabels(suspects, errors.noise, accuracy, len(labels))
+        found[name] = JudgedLabels(suspects, errors.noise, accuracy, len(labels), errors.expected_precision)
     return found
 
 

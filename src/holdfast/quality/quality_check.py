@@ -37,6 +37,12 @@ class DataReport(DataScan):
             held = f"held-out predictions agree with {judged.accuracy:.1%} of the labels"
             count = f"{len(judged.suspects)} of {judged.n} labels of the {split} split are probably wrong"
             lines += ["", f"{count} (estimated share {judged.noise:.1%}; {held})"]
+            if (note := judged.warning(split)) is not None:
+                lines.append(f"  warning: {note}")
+            if judged.expected_precision is not None:
+                lines.append(
+                    f"  expected: {judged.expected_precision:.0%} of those listed are wrong, the others are hard"
+                )
             lines += [
                 f"  {s.sample.source}: {s.sample.label} ({s.probability:.0%}), rather {s.suggested} "
                 f"({s.suggested_probability:.0%})"

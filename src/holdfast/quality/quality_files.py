@@ -35,6 +35,7 @@ MEASURES = (
     Measure("near_duplicates", "images that are nearly the same as another", Unit.COUNT, better="lower"),
     Measure("leaked_images", "held-out images with a duplicate in an earlier split", Unit.COUNT, better="lower"),
     Measure("label_errors", "labels that are probably wrong", Unit.COUNT, better="lower"),
+    Measure("label_error_precision", "labels flagged that are expected to be wrong", better="neither"),
     Measure("label_noise", "estimated share of wrong labels", better="lower"),
     Measure("held_out_accuracy", "held-out predictions that agree with the label"),
 )
@@ -86,10 +87,16 @@ def findings_of(scan: DataScan, judged: Mapping[str, JudgedLabels], settings: Qu
         found.append(Finding(CHECK, name, float(images), count, settings=said, evidence=evidence))
     held_out = [split for split in scan.splits if split != "train"]
     leaked = scan.leaked
+    order = {split: place for place, split in enumerate(scan.splits)}
     for split in held_out:
-        groups = [group for group in scan.leaks if any(s.split == split for s in group.samples)]
+        groups = [
+            group
+            for group in scan.leaks
+            if any(s.split == split for s in group.samples)
+            and any(order[s.split] < order[split] for s in group.samples)
+        ]
         n = sum(scan.splits[split].values())
-        evidence = {"groups": _pictured(scan, groups)}
+        evidence = {"groups": _pictured(scan, groups, split)}
         found.append(
             Finding(CHECK, "leaked_images", float(leaked.get(split, 0)), n, where={"split": split}, evidence=evidence)
         )
@@ -103,13 +110,14 @@ def findings_of(scan: DataScan, judged: Mapping[str, JudgedLabels], settings: Qu
                 "suggested": s.suggested,
                 "probability": s.probability,
                 "suggested_probability": s.suggested_probability,
+                "wrong": s.wrong,
             }
             for s in own_labels.suspects[:SHOWN]
         ]
-        wrong = len(own_labels.suspects)
-        found.append(
-            Finding(CHECK, "label_errors", float(wrong), n, where=where, settings=said, evidence={"rows": rows})
-        )
+        suspects, expected = float(len(own_labels.suspects)), own_labels.expected_precision
+        found.append(Finding(CHECK, "label_errors", suspects, n, where=where, settings=said, evidence={"rows": rows}))
+        if expected is not None:
+            found.append(Finding(CHECK, "label_error_precision", expected, int(suspects), where=where, settings=said))
         found.append(Finding(CHECK, "label_noise", own_labels.noise, n, where=where, settings=said))
         found.append(Finding(CHECK, "held_out_accuracy", own_labels.accuracy, n, where=where, settings=said))
     return tuple(found)
@@ -131,26 +139,29 @@ def write_check(scan: DataScan, judged: Mapping[str, JudgedLabels], findings: Se
             for s in own.samples:
                 write([number, kind, distance, int(own.leaks), s.split, s.position, s.source, s.label])
     if judged:
-        named = ("split", "position", "image", "label", "probability", "suggested", "suggested_probability")
+        named = ("split", "position", "image", "label", "probability", "suggested", "suggested_probability", "wrong")
         with growing_table(folder / LABEL_ERRORS, named) as write:
             for split, own_labels in judged.items():
                 for suspect in own_labels.suspects:
                     s = suspect.sample
-                    given, other = f"{suspect.probability:.6g}", f"{suspect.suggested_probability:.6g}"
-                    write([split, s.position, s.source, s.label, given, suspect.suggested, other])
+                    numbers = suspect.probability, suspect.suggested_probability, suspect.wrong
+                    given, other, wrong = (f"{value:.6g}" for value in numbers)
+                    write([split, s.position, s.source, s.label, given, suspect.suggested, other, wrong])
     data = {"name": scan.name, "n": sum(sum(own.values()) for own in scan.splits.values())}
     write_findings(folder / FINDINGS, findings, model={}, data=data, measures={CHECK: MEASURES})
-    notes = [*map(str, scan.notes), *(f"problem: {problem}" for problem in scan.problems)]
+    weak = [note for split, own in judged.items() if (note := own.warning(split)) is not None]
+    notes = [*map(str, [*weak, *scan.notes]), *(f"problem: {problem}" for problem in scan.problems)]
     declared = {(CHECK, measure.name): measure for measure in MEASURES}
     write_data_page(findings, folder / PAGE, name=scan.name, measures=declared, notes=notes)
 
 
-def _pictured(scan: DataScan, groups: Sequence[DuplicateSamples]) -> list[dict[str, Any]]:
-    """Two images of each of the first groups: of different splits where there are some."""
+def _pictured(scan: DataScan, groups: Sequence[DuplicateSamples], split: str | None = None) -> list[dict[str, Any]]:
+    """Two images of each of the first groups; with a split the first of an earlier one and the first of this one."""
     found = []
+    place = list(scan.splits).index
     for group in groups[:SHOWN]:
-        first = group.samples[0]
-        other = next((s for s in group.samples if s.split != first.split), group.samples[1])
+        first = min(group.samples, key=lambda s: place(s.split))
+        other = next((s for s in group.samples if s is not first and split in (None, s.split)), group.samples[1])
         rows = [{**asdict(s), "png": _picture(scan.data, s)} for s in (first, other)]
         found.append({"rows": rows, "size": len(group.samples), "distance": group.distance})
     return found

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import os
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
@@ -76,6 +77,13 @@ def report(
 
     name: what the findings are of, where they come without a folder. measures: what their numbers are, by check, for
     findings that are not of a declared check.
+
+    >>> import tempfile
+    >>> from holdfast.types import Finding
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     page = report([Finding("accuracy", "accuracy", 0.9, 100, 0.83, 0.94)], f"{place}/report.html", name="mine")
+    ...     "90.0" in page.read_text(encoding="utf-8")
+    True
     """
     if isinstance(findings, (str, os.PathLike)):
         require(name is None, f"name {name!r} is for findings alone, and {findings} has names of its own; leave it out")
@@ -247,8 +255,9 @@ def _first(pairs: Sequence[tuple[str, str]], rest: str) -> list[tuple[str, str]]
 
 
 def unbroken(text: str) -> str:
-    """A number stays on one line with its unit and its spread."""
-    return text.replace(" %", "\u00a0%").replace(" ± ", "\u00a0±\u00a0")
+    """A number stays on one line with its unit, its spread and its exponent."""
+    kept = text.replace(" %", "\u00a0%").replace(" ± ", "\u00a0±\u00a0")
+    return re.sub(r"(\de)-(\d)", "\\1\u2011\\2", kept)
 
 
 def _facts(runs: Sequence[RunFiles]) -> list[str]:

@@ -129,6 +129,11 @@ def train(
 
     out: the run folder; or one that the caller has claimed and uses afterwards. tracking: that of the settings, where
     the caller has more to record in it.
+
+    >>> from holdfast.settings import TrainSettings, build
+    >>> run = train(build(TrainSettings, {"data": "digits", "epochs": 1, "device": "cpu"}))
+    >>> run.settings.loop.epochs
+    1
     """
     with joined(settings.loop.device) as ranks:
         options: dict[str, Any] = {"data": data, "model": model, "out": out, "resume": resume, "overwrite": overwrite}

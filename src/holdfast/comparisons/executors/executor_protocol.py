@@ -36,6 +36,10 @@ class Executor(Protocol):
         """What to call. shared: its second argument, sent to a worker once."""
 
     @property
+    def workers(self) -> int:
+        """Calls at once, at most; known while the context is open."""
+
+    @property
     def free(self) -> bool:
         """Whether another call can be taken now."""
 

@@ -54,6 +54,10 @@ class RayCluster:
         return self
 
     @property
+    def workers(self) -> int:
+        return self.most or max(1, int(self.ray.cluster_resources().get("CPU", 1)) // self.threads)
+
+    @property
     def free(self) -> bool:
         return self.most is None or len(self._calls) < self.most
 

@@ -15,6 +15,8 @@ from holdfast.errors import HoldfastError
 class ThisProcess:
     """Calls at once whatever is submitted. threads: of torch meanwhile; as they are where None."""
 
+    workers = 1
+
     def __init__(self, *, threads: int | None = None) -> None:
         self.threads = threads
         self._ended: list[tuple[str, Any]] = []

@@ -33,5 +33,12 @@ def check_scores(names: Collection[str]) -> list[str]:
 
 
 def make_detector(name: str, extractor: FeatureExtractor | None = None, **settings: Any) -> Detector:
+    """A detector by its name, as ``holdfast list detectors`` shows it. settings: its own.
+
+    >>> import torch
+    >>> detector = make_detector("energy", temperature=1.0)
+    >>> detector.score_features(torch.zeros(1, 2))  # -log 2
+    tensor([-0.6931])
+    """
     made: Detector = DETECTORS[name].made(extractor, **settings)
     return made

@@ -29,6 +29,10 @@ class KNN(Detector):
     """Distance to the k-th nearest normal sample (Sun et al., 2022).
 
     normalise: put features on the unit sphere first, as the paper does.
+
+    >>> import torch
+    >>> KNN(k=1, normalise=False).fit_features(torch.zeros(2, 2)).score_features(torch.tensor([[3.0, 4.0]]))
+    tensor([5.])
     """
 
     least: ClassVar[int | None] = None
@@ -69,6 +73,13 @@ class LocalReconstruction(KNN):
     """−log p(x|z) at z = μ, in standard deviations of what the k most similar normal images (of fewer, all) have.
 
     Some normal things are harder to draw than others: a patterned bag is normal, a shoe drawn as badly is not.
+
+    >>> import torch
+    >>> from holdfast.detect import Features
+    >>> normal = Features(features=torch.eye(4), reconstruction=torch.tensor([1.0, 2.0, 3.0, 2.0]))
+    >>> detector = LocalReconstruction(k=4).fit_features(normal)
+    >>> detector.score_features(Features(features=torch.eye(4)[:1], reconstruction=torch.tensor([2.0])))
+    tensor([0.])
     """
 
     least = 2
@@ -92,6 +103,11 @@ class Mahalanobis(Detector):
 
     Without labels there is one class. shrinkage: None is Ledoit and Wolf's, which needs no more samples than
     features; 0 is the plain covariance.
+
+    >>> import torch
+    >>> normal = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
+    >>> Mahalanobis(shrinkage=0).fit_features(normal).score_features(torch.tensor([[0.0, 0.0], [1.0, 0.0]]))
+    tensor([0., 2.])
     """
 
     def __init__(self, extractor: FeatureExtractor | None = None, *, shrinkage: float | None = None) -> None:
@@ -130,6 +146,13 @@ class RelativeMahalanobis(Mahalanobis):
 
     The covariance of all is that within classes, shrunk as it is, plus that of the means. Shrunk by itself it could be
     the smaller of the two along some direction, and what lies far out along it would score as normal.
+
+    >>> import torch
+    >>> normal, labels = torch.tensor([[-1.0], [-1.2], [1.0], [1.2]]), torch.tensor([0, 0, 1, 1])
+    >>> detector = RelativeMahalanobis().fit_features(normal, labels=labels)
+    >>> near, far = detector.score_features(torch.tensor([[1.1], [9.0]]))
+    >>> bool(near < far)
+    True
     """
 
     def learn(self, features: Features) -> dict[str, Tensor]:
@@ -156,6 +179,15 @@ class ViM(Detector):
 
     head: (weight (K, D), bias (K,)) of the layer that makes logits; a classifier's own by default. dimension: of the
     principal space; None is the paper's choice (1000 from 2048 features on, 512 from 768 on, else half).
+
+    >>> import torch
+    >>> from holdfast.detect import Features
+    >>> normal, head = torch.randn(50, 4, generator=torch.Generator().manual_seed(0)), (torch.eye(2, 4), torch.zeros(2))
+    >>> detector = ViM(head=head, dimension=2).fit_features(Features(features=normal, logits=normal[:, :2]))
+    >>> both = Features(features=torch.cat([normal[:1], 100 * normal[:1]]), logits=torch.zeros(2, 2))
+    >>> near, far = detector.score_features(both)
+    >>> bool(near < far)
+    True
     """
 
     def __init__(

@@ -28,8 +28,8 @@ def data_quality(runs: Sequence[RunFiles]) -> Section | None:
     lead = (
         "Near duplicates are found by small copies of the images, whatever their brightness, contrast and size. A "
         "held-out image with a duplicate in training makes the accuracy too high. A label is probably wrong where "
-        "models that were not trained on the image are confident of another class (confident learning); hard images "
-        "are among them, so check before you change a label."
+        "models that were not trained on the image are confident of another class, more than their own errors explain "
+        "(confident learning); hard images are among them, so check before you change a label."
     )
     return Section("data", "Data quality", lead, tuple(blocks))
 
@@ -41,13 +41,17 @@ def quality_summary(findings: Sequence[Finding]) -> str:
         if f.check == "data" and f.name != "samples" and (value := finite(f.value)) is not None:
             total[f.name] = total.get(f.name, 0) + value
     words = {
-        "leaked_images": "held-out images have a duplicate in an earlier split",
-        "identical_images": "images are identical to another",
-        "near_duplicates": "images are nearly the same as another",
-        "label_errors": "labels are probably wrong",
-        "unreadable_files": "files cannot be read",
+        "leaked_images": ("held-out image has", "held-out images have", "a duplicate in an earlier split"),
+        "identical_images": ("image is", "images are", "identical to another"),
+        "near_duplicates": ("image is", "images are", "nearly the same as another"),
+        "label_errors": ("label is", "labels are", "probably wrong"),
+        "unreadable_files": ("file", "files", "cannot be read"),
     }
-    said = [f"{total[name]:,.0f} {text}" for name, text in words.items() if total.get(name)]
+    said = [
+        f"{total[name]:,.0f} {one if total[name] == 1 else many} {what}"
+        for name, (one, many, what) in words.items()
+        if total.get(name)
+    ]
     return "; ".join(said) if said else "No duplicates, leaks or unreadable files were found"
 
 

@@ -1,0 +1,35 @@
+"""Comparisons on a Ray cluster; skipped where Ray is not installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.comparisons.executors import make_executor
+from holdfast.errors import HoldfastError
+from holdfast.settings.engine_settings import EngineSettings
+
+HAVE_RAY = importlib.util.find_spec("ray") is not None
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAVE_RAY, reason="needs the extra ray")
+def test_a_killed_node_changes_nothing(tmp_path: Path) -> None:
+    """Two nodes, one of them killed in the middle of a training: weights and table of one process, bit for bit."""
+    words = ["benchmarks/same_table.py", "--seeds", "1", "--ways", "one", "ray-killed"]
+    environment = {**os.environ, "HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert '"killed_at"' in done.stdout
+
+
+@pytest.mark.skipif(HAVE_RAY, reason="Ray is installed")
+def test_without_ray_the_extra_is_named() -> None:
+    with pytest.raises(HoldfastError, match="engine ray needs the package ray; pip install 'holdfast.ray.'"):
+        make_executor(EngineSettings(engine="ray"))
