@@ -199,3 +199,61 @@ def test_what_attacks_find_behind_smooth_rounding() -> None:
     for row, key in zip(rows, keys, strict=True):
         errors: Any = found[key]["32/255"]
         assert row[1:] == [f"{100 * errors[way]:.1f} %" for way in ("plain", "identity", "averaged")]
+
+
+REPAIRED = {
+    "digits-2": "coloured digits, 2 classes",
+    "digits-10": "coloured digits, 10 classes",
+    "mnist-2": "coloured MNIST, 2 classes",
+    "waterbirds": "Waterbirds",
+}
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f}".replace("-", "−")
+
+
+def test_what_a_new_last_layer_gains() -> None:
+    found: dict[str, Any] = recorded("repair")
+    expected = [
+        [
+            REPAIRED[name],
+            row,
+            percent(rows["erm"]["worst_group_accuracy"]),
+            percent(own["worst_group_accuracy"]),
+            "{} ({} to {})".format(*(percent(own["gain"][key]) for key in ("mean", "low", "high"))),
+        ]
+        for name, rows in found.items()
+        for row, own in rows.items()
+        if row != "erm"
+    ]
+    assert table(ROOT / "docs/how-to/repair.md", "data", "layer, held-out images") == expected
+    own = found["digits-2"]["dfr, balanced"]
+    assert f"took {own['processor_seconds']:.1f} processor seconds" in plain("docs/how-to/repair.md")
+    assert f"fitted on {own['held_out']:.0f} images" in plain("docs/how-to/repair.md")
+
+
+def test_what_a_data_check_finds() -> None:
+    found: dict[str, Any] = recorded("data_quality")
+    fashion, cifar, text = found["fashion_mnist"], found["cifar10"], plain("docs/how-to/check-your-data.md")
+    copies = [own["duplicates"] for own in (fashion, cifar)]
+    others = [own["flagged"] - own["found"] for own in copies]
+    assert (
+        f"{copies[0]['found']} and {copies[1]['found']} are found, with {others[0]} and {others[1]} other pairs" in text
+    )
+    assert [own["leaks"]["found"] for own in (fashion, cifar)] == [200, 200]
+    labels, first, counted = (fashion[key] for key in ("label_errors", "precision_of_first", "counted"))
+    expected = f"({100 * labels['expected_precision']:.0f} % were expected), recall {100 * labels['recall']:.0f} %"
+    for words in (
+        f"Of {labels['planted']} flipped labels (5 %) in Fashion-MNIST {labels['found']} are found",
+        f"among {labels['flagged']} flagged:",
+        f"flagged: precision {100 * labels['precision']:.0f} % {expected}",
+        f"{100 * first['50']:.0f} % of the first 50 and {100 * first['100']:.0f} % of the first 100 are wrong",
+        f"estimated at {100 * fashion['estimated_noise']:.1f} %",
+        f"flags {counted['flagged']} of the same predictions, of which {100 * counted['precision']:.0f} % are wrong",
+        f"held-out accuracy is {100 * fashion['held_out_accuracy']:.0f} %",
+        "takes {:.0f} to {:.0f} processor seconds".format(
+            *sorted(own["search"]["50000"]["processor_seconds"] for own in (fashion, cifar))
+        ),
+    ):
+        assert words in text

@@ -245,24 +245,44 @@ def test_arrays_of_every_split_may_come_by_the_names_of_an_npz_file() -> None:
     assert pair.shape == (3, 4, 4)
 
 
-@pytest.mark.slow
-def test_predict_detect_shortcuts_and_compare_take_objects(folder: Path, tmp_path: Path) -> None:
-    run = holdfast.fit(ImageFolder(folder), out=tmp_path / "run", **QUICK)
-    whole = holdfast.predict(tmp_path / "run", str(folder), device="cpu", workers=0)
+@pytest.fixture(scope="module")
+def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> holdfast.Run:
+    return holdfast.fit(ImageFolder(folder), out=tmp_path_factory.mktemp("objects") / "run", **QUICK)
+
+
+def test_predict_takes_objects(folder: Path, trained: holdfast.Run) -> None:
+    whole = holdfast.predict(trained.out, str(folder), device="cpu", workers=0)
     loader = DataLoader(ImageFolder(folder, TO_FLOAT))
-    assert torch.equal(holdfast.predict(tmp_path / "run", loader, device="cpu").labels, whole.labels)
+    assert torch.equal(holdfast.predict(trained.out, loader, device="cpu").labels, whole.labels)
     images = torch.stack([x for x, _ in ImageFolder(folder, TO_FLOAT)])
-    assert torch.equal(holdfast.predict(tmp_path / "run", images, device="cpu").confidence, whole.confidence)
-    detector = holdfast.detect.fit(loader, classifier=run.model, scores=["energy"], device="cpu", false_alarm_rate=0.4)
+    assert torch.equal(holdfast.predict(trained.out, images, device="cpu").confidence, whole.confidence)
+
+
+def test_detect_takes_objects(folder: Path, trained: holdfast.Run) -> None:
+    loader = DataLoader(ImageFolder(folder, TO_FLOAT))
+    scores: dict[str, Any] = {"scores": ["energy"], "false_alarm_rate": 0.4, "device": "cpu"}
+    detector = holdfast.detect.fit(loader, classifier=trained.model, **scores)
     assert len(holdfast.detect.score(detector, ImageFolder(folder), device="cpu", workers=0)) == 40
+
+
+@pytest.mark.slow
+def test_find_shortcuts_takes_objects(folder: Path) -> None:
     quick: dict[str, Any] = {"epochs": 1, "seeds": 1, "clusters": 1, "resamples": 2, "test": False, "device": "cpu"}
-    assert holdfast.find_shortcuts(loader, **quick).order.shape == (32,)
-    made = holdfast.compare(
-        loader, out=tmp_path / "compared", methods=["erm", "mixup"], seeds=1, **QUICK | {"epochs": 1}
-    )
+    assert holdfast.find_shortcuts(DataLoader(ImageFolder(folder, TO_FLOAT)), **quick).order.shape == (32,)
+
+
+@pytest.mark.slow
+def test_compare_takes_objects(folder: Path, tmp_path: Path) -> None:
+    loader = DataLoader(ImageFolder(folder, TO_FLOAT))
+    once = QUICK | {"epochs": 1}
+    made = holdfast.compare(loader, out=tmp_path / "compared", methods=["erm", "mixup"], seeds=1, **once)
     assert len(made.arms) == 2
-    again = holdfast.audit(tmp_path / "run", loader, checks=["accuracy"], device="cpu", workers=0)
-    assert again["accuracy"].n == 8
+
+
+def test_audit_takes_objects_and_says_what_of_them_it_measures(folder: Path, trained: holdfast.Run) -> None:
+    loader = DataLoader(ImageFolder(folder, TO_FLOAT))
+    how: dict[str, Any] = {"checks": ["accuracy"], "device": "cpu", "workers": 0}
+    assert holdfast.audit(trained.out, loader, **how)["accuracy"].n == 8
     with pytest.warns(RuntimeWarning, match="to measure all of it, give {'test': data}"):
-        holdfast.audit(run.model, loader, checks=["accuracy"], device="cpu", workers=0)
-    assert holdfast.audit(run.model, {"test": loader}, checks=["accuracy"], device="cpu")["accuracy"].n == 40
+        holdfast.audit(trained.model, loader, **how)
+    assert holdfast.audit(trained.model, {"test": loader}, **how)["accuracy"].n == 40

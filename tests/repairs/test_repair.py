@@ -69,8 +69,9 @@ def test_a_new_last_layer_raises_worst_group_accuracy_and_leaves_the_rest(run: P
     made = repair(run, data=data, by=by, out=tmp_path / "new", **QUICK)
     old, new = load_model(run)[0], load_model(tmp_path / "new")[0]
     assert made.audit is not None
-    if by == "dfr":  # what AFR gains is tested on features, where it is known
-        assert accuracies(new, data) > accuracies(old, data) + 0.1
+    assert accuracies(new, data) > accuracies(old, data) + 0.1
+    assert set(made.chosen) == ({"C"} if by == "dfr" else {"gamma", "pull"})
+    assert json.loads((tmp_path / "new/repair.json").read_text())["chosen"] == made.chosen
     assert made.audit["worst_group_accuracy"].value == pytest.approx(accuracies(new, data))
     changed = {k for k, v in new.state_dict().items() if not torch.equal(v, old.state_dict()[k])}
     assert len(changed) == 2, "weight and bias of the last layer"
@@ -126,6 +127,10 @@ def test_without_groups_it_is_afr_and_without_a_validation_split_it_says_what_it
     [
         ({"by": "magic"}, "unknown by 'magic'"),
         ({"coverag": 0.5}, "unknown repair key 'coverag'; did you mean 'coverage'"),
+        ({"gammas": (-1.0,)}, "gammas must be finite numbers >= 0"),
+        ({"pulls": (0.0,)}, "pulls must be finite numbers > 0, got \\[0.0\\]"),
+        ({"by": "afr", "gammas": ()}, "gammas must be finite numbers >= 0, got \\[\\]"),
+        ({"strengths": ()}, "strengths must be finite numbers > 0, got \\[\\]"),
         ({"coverage": 1.5}, r"coverage must be in \(0, 1\], got 1.5"),
         ({"checks": ("nonsense",)}, "unknown check 'nonsense'"),
         ({"risk": 1e-4}, "no confidence bounds the error"),

@@ -72,7 +72,7 @@ def test_choosing_twice_changes_nothing() -> None:
 
 def test_few_images_get_enough_steps_and_many_are_not_shown_for_ever() -> None:
     """The defect: 30 epochs of SGD were 300 steps on 1,200 digits."""
-    assert steps(SMALL) >= 1_500
+    assert steps(SMALL) >= 3_000
     assert values(SMALL)["optimizer"] == "adamw"
     assert steps(SMALL, batch_size=256) >= 1_000, "of a large batch too, as far as the most epochs allow"
     assert values(LARGE)["optimizer"] == "sgd"

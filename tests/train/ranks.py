@@ -180,17 +180,17 @@ def command(
     log: str,
     *,
     at_step: int = 0,
-    rank: int = 0,
+    rank: int | None = 0,
     signum: int = signal.SIGTERM,
     largest_file: int = 0,
 ) -> None:
-    """``holdfast`` in this process. at_step: when this rank gets a signal. largest_file: what fits on its disk."""
+    """``holdfast`` in this process. at_step: when this rank, or each (None), gets a signal. largest_file: in bytes."""
     os.environ.update(given)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     if log:
         os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
     torch.set_num_threads(1)
-    mine = given["RANK"] == str(rank)
+    mine = rank is None or given["RANK"] == str(rank)
     if largest_file and mine:
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
     asked = Trainer._must_stop

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext, redirect_stdout
 
 from holdfast import __version__
 from holdfast.cli.audit import audit
@@ -62,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _answer(words: list[str]) -> int:
     try:
         refuse_empty(words)
-        with ended_by_term():
+        with ended_by_term(), nullcontext() if is_first_rank() else redirect_stdout(io.StringIO()):
             try:
                 return _dispatch(words)
             finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, make_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -87,6 +88,7 @@ def train(words: list[str]) -> int:
 
 def _find_lr(settings: TrainSettings, options: RunOptions) -> int:
     require(not options.resume, "--find-lr starts from fresh weights; leave out --resume")
+    require("RANK" not in os.environ, "--find-lr is one process; run it without torchrun")
     from holdfast.train.progress import make_progress
     from holdfast.train.rate_finder import find_rate
 

@@ -103,9 +103,7 @@ def _afr(stored: StoredFeatures, first: LinearHead, own: RepairSettings) -> Fitt
     if least < SMALL and len(candidates) > 1:
         kind = "pair of class and group" if group_count(stored) >= 2 else "part that the old layer gets right or wrong"
         text = f"γ and λ were chosen by few images: the smallest {kind} has {least} held-out ones"
-        notes.append(
-            Note("few-to-choose-by", text, "hold out more; a few dozen of the rare ones are enough", "warning")
-        )
+        notes.append(Note("few-to-choose-by", text, "hold out more of the rare ones", "warning"))
     (head,) = afr(stored.features, stored.labels, first, candidates=[candidates[best]])
     return FittedLayer(head, {"gamma": gamma, "pull": pull}, tried[best], tuple(notes))
 

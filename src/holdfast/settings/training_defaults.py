@@ -73,8 +73,8 @@ class Row:
 
 
 ROWS: Mapping[str, Row] = {
-    "a fresh convolutional network": Row(sgd=0.1, adamw=1e-3, steps=1_500, epochs=(30, 200), warmup=0.05),
-    "a fresh transformer": Row(sgd=0.03, adamw=5e-4, steps=4_000, epochs=(60, 300), warmup=0.1),
+    "a fresh convolutional network": Row(sgd=0.1, adamw=1e-3, steps=3_000, epochs=(30, 200), warmup=0.05),
+    "a fresh transformer": Row(sgd=0.03, adamw=5e-4, steps=6_000, epochs=(60, 300), warmup=0.1),
     "a pretrained convolutional network": Row(sgd=0.01, adamw=3e-4, steps=600, epochs=(10, 60), warmup=0.1),
     "a pretrained transformer": Row(sgd=0.003, adamw=5e-5, steps=600, epochs=(10, 60), warmup=0.1),
     "the last layer alone": Row(sgd=0.1, adamw=3e-3, steps=600, epochs=(10, 100), warmup=0.0),
@@ -144,7 +144,7 @@ def choose_defaults(settings: TrainSettings, facts: TrainingFacts) -> ChosenDefa
     {'optimizer': 'sgd', 'lr': 0.1, 'batch_size': 128, 'epochs': 30, 'warmup': 1.5}
     >>> small = TrainingFacts(images=1_200, weights=100_000)
     >>> choose_defaults(build(TrainSettings, {"batch_size": 64}), small).values
-    {'optimizer': 'adamw', 'lr': 0.0042, 'epochs': 79, 'warmup': 3.95}
+    {'optimizer': 'adamw', 'lr': 0.0042, 'epochs': 158, 'warmup': 7.9}
     """
     left, flat, row = open_settings(settings), flatten(settings.resolved()), ROWS[facts.row]
     reasons: dict[str, str] = {}

@@ -55,14 +55,24 @@ def test_columns_that_cannot_be_are_refused(columns: str, message: str, table: P
         load("coloured-digits", columns=COLUMNS)
 
 
+SAME = ["--epochs", "1", "--batch-size", "4", "--device", "cpu", "--workers", "0", "--quiet"]
+
+
 @pytest.mark.slow
-def test_training_comparing_and_auditing_take_columns_and_a_group(table: Path, tmp_path: Path) -> None:
-    same = ["--epochs", "1", "--batch-size", "4", "--device", "cpu", "--workers", "0"]
-    words = ["--data", str(table), "--columns", COLUMNS, "--group", "site", *same, "--quiet"]
+def test_training_and_auditing_take_columns_and_a_group(table: Path, tmp_path: Path) -> None:
+    words = ["--data", str(table), "--columns", COLUMNS, "--group", "site", *SAME]
     out = str(tmp_path / "run")
     assert main(["train", *words, "--method", "group-dro", "--out", out]) == 0
     audit = holdfast.audit(out, str(table), checks=["groups"], device="cpu", workers=0)
     assert {f.where.get("group") for f in audit} >= {"north", "south"}
-    assert main(["compare", *words, "--methods", "erm", "reweight", "--seeds", "1", "--out", str(tmp_path / "c")]) == 0
+
+
+@pytest.mark.slow
+def test_comparing_takes_columns_and_a_group(table: Path, tmp_path: Path) -> None:
+    words = ["--data", str(table), "--columns", COLUMNS, "--group", "site", *SAME, "--out", str(tmp_path / "c")]
+    assert main(["compare", *words, "--methods", "erm", "reweight", "--seeds", "1"]) == 0
+
+
+def test_searching_for_shortcuts_takes_columns_and_a_group(table: Path) -> None:
     quick = {"epochs": 1, "seeds": 1, "clusters": 1, "resamples": 2, "test": False, "device": "cpu"}
     assert len(holdfast.find_shortcuts(table, columns=COLUMNS, group="site", **quick).order) == 16  # type: ignore[arg-type]

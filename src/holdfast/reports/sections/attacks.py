@@ -129,7 +129,7 @@ def _curves(groups: Sequence[Arm]) -> Chart | None:
                 label, colour = (arm.label, arm.number) if len(groups) > 1 else (name, len(lines))
                 lines.append(Line(label, (tuple(sorted(points)),), colour))
     title = "Accuracy against radius" + ("" if len(groups) == 1 else ", strongest of all attacks")
-    note = "Attacks must lie below noise, and white-box below transfer; the lowest line is what can be promised."
+    note = "Attacks must lie below noise, and white-box below transfer. Quote the lowest: robustness is at most that."
     return share_lines(title, lines, id="attacks-curves", x_label=unit, note=note)
 
 

@@ -38,7 +38,8 @@ def curvature(given: Sequence[Arm]) -> Section | None:
     lead = (
         "Largest eigenvalues of the Hessian of the training loss at the final weights. A small λ1 is a flat place: a "
         "step of length r in the steepest direction raises the loss by about λ1·r²/2. λ1/λ5 near 1 says that no one "
-        "direction stands out. Compare models of one architecture on the same data."
+        "direction stands out. λ1 of a sample is on average larger than that of all images: compare models of one "
+        "architecture on the same images."
     )
     return Section("curvature", "Curvature", lead, (_table(groups), *shown))
 
@@ -121,7 +122,10 @@ def _density(groups: Sequence[Arm]) -> Chart | None:
             lines.append(Line(arm.label, _above(mean, floor, factor), arm.number))
     title, id = "Density of eigenvalues", "curvature-density"
     picture = line_chart(lines, id=id, title=title, x_label=x_label, y_range=(floor, peak), log=True, direct=False)
-    note = "Share of all eigenvalues at each value, smoothed. Most are near zero."
+    note = (
+        "Share of all eigenvalues at each value, smoothed, as one random direction shows it. Most are near zero; a "
+        "single one far from it may be missing here: the largest are listed beside it."
+    )
     return Chart(f"{title}, logarithmic", picture, legend(groups), note)
 
 

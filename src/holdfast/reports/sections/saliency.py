@@ -20,7 +20,7 @@ CHECK = "saliency"
 def saliency(groups: Sequence[Arm]) -> Section:
     lead = (
         "Grad-CAM of the class that each model predicts: the brighter, the more a place speaks for it. A map that lies "
-        "on the background or a mark instead of the object is a shortcut at work. Half of a map that is the same "
+        "on the background or a mark instead of the object may be a shortcut at work. Half of a map that is the same "
         "everywhere takes 50 % of the picture."
     )
     columns = [column for arm in groups[:MOST_MODELS] for column in _columns(arm, several=len(groups) > 1)]

@@ -22,8 +22,8 @@ def slices(groups: Sequence[Arm]) -> Section:
     lead = (
         "Parts were found on one half of the test samples and judged on the other, which the numbers are from: what "
         "only chance made weak does not return there. A part is confirmed if its adjusted p is at most the level. A "
-        "cluster holds images of one class that the model's own features put together, and is compared with the rest "
-        "of that class; its name says what it is predicted as, and what sets it apart most."
+        "cluster holds images that the model's own features put together: of one class, compared with the rest of that "
+        "class, or of all classes. Its name says what it is predicted as, and what sets it apart most."
     )
     blocks: list[Block] = []
     for run, own in found:
