@@ -163,7 +163,7 @@ def test_weights_from_a_file_win_over_a_recipe_that_asks_for_published_ones(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["tran"], "unknown command 'tran'; did you mean 'train'?"),
+        (["tran"], "unknown command 'tran'; did you mean 'train' or 'tune'?"),
         (["train", "--method", "ermm"], "unknown method 'ermm'; did you mean 'erm'?"),
         (["train", "--ascent", "fsamm"], "unknown ascent 'fsamm'; did you mean 'fsam'"),
         (["train", "--data", "cifr10"], "'cifr10'; did you mean 'cifar10'"),
