@@ -170,6 +170,22 @@ def test_no_alarm_is_not_worded_as_a_shortcut(p: float | None, alarm: bool | Non
     assert summary([test]).startswith(said)
 
 
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("the lower right quarter", "A shortcut in the lower right quarter is likely (p = 0.001)"),
+        ("", "A shortcut is likely (p = 0.001)"),
+        (["damaged"], "A shortcut is likely (p = 0.001)"),
+    ],
+)
+def test_a_shortcut_is_placed_where_its_mistakes_hinge(place: Any, said: str) -> None:
+    evidence = {"alarm": True, "level": 0.05, "mistakes": 34, "conflicting": 15, "hinging": 30, "place": place}
+    found = [Finding("shortcuts", "shortcut_p", 0.001, 100, evidence=evidence)]
+    assert summary(found).startswith(said)
+    page = render_shortcuts_page(found, name="digits").replace("\u00a0", " ")
+    assert "30 of the mistakes hinge on the part of the picture" in page
+
+
 def test_names_cannot_break_out_of_the_page(tmp_path: Path) -> None:
     hostile = "</script><script>alert(1)</script>"
     path = write_shortcuts_page(shortcut_findings(hostile), tmp_path / "shortcuts.html", name=hostile)

@@ -248,10 +248,12 @@ def test_a_shortcut_in_one_aspect_is_found_and_named(conflict: float) -> None:
     assert {test.place for test in found} == {QUARTERS[3]}
 
 
-def test_what_hinges_is_what_the_definition_says() -> None:
-    """Sample by sample, in plain Python; the aspect is the one whose absence costs right samples most."""
+@pytest.mark.parametrize("planted", [True, False])
+def test_what_hinges_is_what_the_definition_says(planted: bool) -> None:
+    """Sample by sample, in plain Python; the aspect is the one whose absence costs right samples most. Of hard samples,
+    many are put right by hiding any of several."""
     torch.manual_seed(0)
-    logits, labels = aspects_with(0.1)
+    logits, labels = aspects_with(0.1) if planted else aspects_without("hard")
     half, predicted = halves(labels), logits[0].argmax(1)
     right = predicted == labels
 
@@ -260,7 +262,7 @@ def test_what_hinges_is_what_the_definition_says() -> None:
         return float(values[i, labels[i]]) - max(others)
 
     cost = [sum(margin(logits[0], i) - margin(x, i) for i in right.nonzero().flatten().tolist()) for x in logits[1:]]
-    most, count = max(range(5), key=lambda v: cost[v]), 0
+    most, count, not_alone = max(range(5), key=lambda v: cost[v]), 0, 0
     for i in (~right).nonzero().flatten().tolist():
         b, y = int(predicted[i]), int(labels[i])
         of_b = right & (labels == b) & (half == half[i])
@@ -271,9 +273,10 @@ def test_what_hinges_is_what_the_definition_says() -> None:
                 for x, own in zip(logits[1:], gained, strict=True)]  # fmt: skip
         put_right = [own > 0 and enough for own, enough in zip(gained, more, strict=True)]
         count += put_right[most] and sum(put_right) == 1
+        not_alone += put_right[most] and sum(put_right) > 1
     found = judge(logits, [torch.randn(N, CLASSES)] * 2, labels, half, NAMES)
     assert (found.hinging, found.aspect) == (count, NAMES[most])
-    assert count > 50
+    assert count > 50 if planted else not_alone > 5
 
 
 def test_the_better_of_two_counts_is_paid_for() -> None:
