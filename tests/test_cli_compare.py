@@ -30,7 +30,8 @@ def test_compares_and_says_so(
     assert "Δ bias-conflicting, points" in text
     assert "val-worst-class, %" in text
     assert "by val-worst-class on held-out data" in " ".join(text.split())
-    names = {"erm-seed0", "erm-lr0.001-seed0", "comparison.json", "report.html"}
+    tables = {f"comparison.{kind}" for kind in ("json", "csv", "md", "tex")}
+    names = {"erm-seed0", "erm-lr0.001-seed0", "report.html", *tables}
     assert {p.name for p in (tmp_path / "c").iterdir()} == names
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import importlib
 import json
+import re
 import shutil
 import signal
 from pathlib import Path
@@ -78,6 +80,32 @@ def test_the_numbers_are_those_of_the_runs(done: Comparison) -> None:
     # Two seeds: t with one degree of freedom is 12.7062, and s / √2 is half the distance of the two.
     assert difference["high"] - difference["mean"] == pytest.approx(12.7062 * abs(gaps[0] - gaps[1]) / 2, rel=1e-4)
     assert "difference" not in cells["erm"]["bias_conflicting_accuracy"]
+
+
+def test_the_table_is_there_for_other_programs(done: Comparison) -> None:
+    """CSV, Markdown and LaTeX have the numbers of comparison.json and the rows of the table."""
+    cells = json.loads((done.out / "comparison.json").read_text())["cells"]
+    with open(done.out / "comparison.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["settings"] for row in rows] == [cell["settings"] for cell in cells] == ["erm", "lff", "lff q=0.2"]
+    for row, cell in zip(rows, cells, strict=True):
+        own = cell["bias_conflicting_accuracy"]
+        assert int(row["n"]) == len(cell["runs"]) == 2
+        assert float(row["bias_conflicting_accuracy mean"]) == own["mean"]
+        assert float(row["bias_conflicting_accuracy sd"]) == own["sd"]
+        assert float(row["val-average mean"]) == cell["val-average"]["mean"]
+        if "difference" in own:
+            ends = [float(row[f"bias_conflicting_accuracy {end}"]) for end in ("low", "high")]
+            assert ends == [own["difference"][end] for end in ("low", "high")]
+    shown = [[cell.text for cell in row] for row in done.table().rows]
+    lines = (done.out / "comparison.md").read_text().splitlines()
+    assert [[part.strip() for part in line.strip("|").split(" | ")] for line in lines[2:5]] == shown
+    text = (done.out / "comparison.tex").read_text()
+    body = text[text.index("\\midrule\n") : text.index("\\bottomrule")].splitlines()[1:]
+    for line, row in zip(body, shown, strict=True):
+        plain = re.sub(r"\\textbf{(.*?)}", r"\1", line.removesuffix(r" \\"))
+        plain = plain.replace(r"$\pm$", "±").replace(r"\_", "_")
+        assert plain.split(" & ") == row
 
 
 def test_the_choice_is_made_on_held_out_data_alone(done: Comparison) -> None:

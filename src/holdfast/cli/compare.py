@@ -28,7 +28,8 @@ class CompareOptions:
     """What to compare."""
 
     out: str = "runs/compare"
-    """Folder of the runs, of comparison.json and report.html. What is finished there is not repeated."""
+    """Folder of the runs, of report.html and of comparison.json, .csv, .md and .tex. What is finished there is not
+    repeated."""
     methods: Several[str] = ()
     """Methods to train (default: that of the base settings)."""
     recipes: Several[str] = ()
@@ -72,19 +73,12 @@ def compare(words: list[str]) -> int:
         require_data(name)
 
     from holdfast.comparisons.running import carry_out
-    from holdfast.reports.arms import Spread, spread_cell
-    from holdfast.reports.blocks import Cell
     from holdfast.reports.console import paired_console
     from holdfast.train.progress import make_progress
 
     how: dict[str, Any] = {"choose": options.choose, "overwrite": options.overwrite, "where": options.where}
     done = carry_out(plan, Path(options.out), seeds=seeds, progress=make_progress(not options.quiet), **how)
-    extra: dict[str, list[Cell]] = {}
-    if (chosen := done.chosen) is not None:
-        scores = {label: Spread(values, len(values)) for label, values in chosen.scores.items()}
-        best = max(spread.mean or 0.0 for spread in scores.values())
-        extra[f"{chosen.rule}, %"] = [spread_cell(scores.get(arm.label), best) for arm in done.arms]
-    console().print(paired_console(done.arms, done.baseline, extra=extra))
+    console().print(paired_console(done.arms, done.baseline, extra=done.score_columns()))
     for name, reason in done.failed.items():
         narrate(f"{name} failed: {reason}")
     say(done.why)

@@ -6,20 +6,20 @@ interrupted one resumes where it stopped, so the same call continues a compariso
 
 from __future__ import annotations
 
-import json
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from os import PathLike
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any, Literal
 
 import torch
 
 from holdfast.comparisons.cell_training import CellOutcome, CellTask, is_finished, train_cell, train_cells
+from holdfast.comparisons.comparison_result import Chosen, Comparison, write_comparison
 from holdfast.comparisons.executors import Executor, make_executor
 from holdfast.comparisons.executors.this_process import ThisProcess
 from holdfast.comparisons.held_out_scores import held_out_score, require_groups
@@ -31,12 +31,10 @@ from holdfast.data import Dataset
 from holdfast.data.given_items import name_of
 from holdfast.data.usable_data import admitted
 from holdfast.errors import HoldfastError, require
-from holdfast.files import write_atomic
 from holdfast.reports import RunFiles, read_runs, write_findings, write_report
 from holdfast.reports.arms import Arm
-from holdfast.reports.notebook_tables import notebook_html
-from holdfast.reports.report_tables import BASELINE, COMPARED, ROLE, against, budget, method_table
-from holdfast.reports.run_files import COMPARISON, FINDINGS, is_run
+from holdfast.reports.report_tables import BASELINE, ROLE
+from holdfast.reports.run_files import FINDINGS, is_run
 from holdfast.settings import (
     DATA_READING_KEYS,
     DataSettings,
@@ -54,43 +52,6 @@ from holdfast.train.api import fingerprint, from_run, load_data, prepare
 from holdfast.train.folder import changed_settings, recorded
 from holdfast.train.meters import Diverged
 from holdfast.train.progress import Progress, make_progress
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """The cell that a rule prefers; None where several are level. scores: one a seed of each cell, on held-out data."""
-
-    label: str | None
-    rule: CellRule
-    scores: Mapping[str, tuple[float, ...]]
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Comparison:
-    """A finished comparison.
-
-    arms: one for each cell that was trained, the baseline first.
-    chosen: None where nothing is held out, or the cells do not share their data. why: how it came to that, in words.
-    failed: what stopped a cell, by the name of the run.
-    """
-
-    out: Path
-    arms: tuple[Arm, ...]
-    chosen: Chosen | None
-    why: str
-    failed: Mapping[str, str]
-
-    @property
-    def baseline(self) -> Arm:
-        return self.arms[0]
-
-    def _repr_html_(self) -> str:
-        """In a notebook: one row per cell, mean and standard deviation over seeds."""
-        failed = [f"{name} failed: {why}" for name, why in self.failed.items()]
-        return notebook_html(f"Comparison in {self.out}", [method_table(self.arms)], failures=failed, lead=self.why)
-
-    def __repr__(self) -> str:
-        return f"<Comparison of {', '.join(arm.label for arm in self.arms)} in {self.out}>"
 
 
 def compare(
@@ -212,7 +173,7 @@ def carry_out(
     sweep_all(out)
     _mark(out, {folder.name for cell, _, folder in jobs if cell is plan.baseline})
     done = Comparison(out, _arms(jobs), *_choose(plan, jobs, choose, opened), failed)
-    write_atomic(out / COMPARISON, json.dumps(_record(done), indent=1).encode() + b"\n")
+    write_comparison(done)
     write_report(read_runs([out]), out / "report.html")
     return done
 
@@ -381,25 +342,3 @@ def _choose(
         f"{labels} used, and the test set played no part"
     )
     return chosen, why
-
-
-def _record(done: Comparison) -> dict[str, Any]:
-    rows = []
-    for arm in done.arms:
-        epochs, passes = zip(*map(budget, arm.runs), strict=True)
-        row: dict[str, Any] = {"settings": arm.label, "runs": [files.name for files in arm.runs]}
-        row |= {"epochs": epochs[0], "passes": passes}
-        for measure in COMPARED:
-            spread = arm.spread(measure)
-            if spread is None or spread.mean is None:
-                continue
-            row[measure.name] = {"values": spread.values, "mean": spread.mean, "sd": spread.sd}
-            gap = None if arm is done.baseline else against(arm, done.baseline, measure)
-            if gap is not None:
-                row[measure.name]["difference"] = {"mean": gap.value, "low": gap.low, "high": gap.high, "n": gap.n}
-        if done.chosen is not None and arm.label in done.chosen.scores:
-            own = done.chosen.scores[arm.label]
-            row[done.chosen.rule] = {"values": own, "mean": fmean(own), "sd": stdev(own) if len(own) > 1 else None}
-        rows.append(row)
-    chosen = None if done.chosen is None else {"settings": done.chosen.label, "rule": done.chosen.rule}
-    return {"baseline": done.baseline.label, "chosen": chosen, "why": done.why, "cells": rows, "failed": done.failed}
