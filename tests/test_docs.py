@@ -203,17 +203,18 @@ def test_arrays_of_ones_own_are_trained_on_and_measured_as_shown(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     shown: dict[str, Any] = {}
-    (code,) = blocks(ROOT / "docs/how-to/own-arrays.md", "python")
-    exec(code, shown)
-    images, truth, site = (shown[name][300:] for name in ("x", "y", "site"))
+    for code in blocks(ROOT / "docs/how-to/own-arrays.md", "python"):
+        exec(code, shown)
+    images, kind, site = (shown[name][300:] for name in ("x", "kind", "site"))
     with torch.no_grad():
-        logits = shown["result"].model(torch.from_numpy(images).permute(0, 3, 1, 2) / 255)
-    right = logits.argmax(1).numpy() == truth
-    found = {(f.name, f.where.get("group")): f.value for f in shown["findings"] if set(f.where) <= {"group"}}
+        logits = shown["run"].model(torch.from_numpy(images).permute(0, 3, 1, 2) / 255)
+    right = logits.argmax(1).numpy() == (kind == "evening")
+    found = {(f.name, f.where.get("group")): f.value for f in shown["audit"] if set(f.where) <= {"group"}}
     assert found["accuracy", None] == pytest.approx(right.mean())
-    for number in (0, 1):
-        assert found["accuracy", f"site {number}"] == pytest.approx(right[site == number].mean())
-    assert "mine" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    for place in ("coast", "hills"):
+        assert found["accuracy", place] == pytest.approx(right[site == place].mean())
+    assert "evening" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert shown["mine"].test.labels.tolist() == (kind == "evening").astype(int).tolist()
 
 
 CARDS = {
