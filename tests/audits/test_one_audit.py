@@ -143,7 +143,8 @@ class Worse(nn.Module):
 
 @pytest.mark.slow
 def test_a_run_and_the_result_of_a_training_have_the_same_numbers(tmp_path: Path) -> None:
-    result = fit("digits", model="convnet", epochs=1, device="cpu", progress=False, out=tmp_path / "run")
+    named = {"optimizer": "sgd", "lr": 0.05, "batch_size": 128, "epochs": 1}
+    result = fit("digits", model="convnet", device="cpu", progress=False, out=tmp_path / "run", **named)
     common = {"checks": ["accuracy"], "device": "cpu", "workers": 0}
     by_result = holdfast.audit(result, **common)
     by_folder = holdfast.audit(tmp_path / "run", "digits", **common)

@@ -66,7 +66,8 @@ def trained_by_torch_alone(data: Dataset, epochs: int) -> nn.Module:
 @pytest.mark.parametrize("ascent", ASCENTS)
 def test_no_ascent_and_a_radius_of_zero_are_a_plain_optimiser(ascent: str) -> None:
     data, chosen = make_data(48), "none" if ascent == "none" else {"name": ascent, "rho": 0.0}
-    settings = {**QUICK, "epochs": 2, "optimizer": "adamw", "schedule": "constant", "model": small_net()}
+    named = {"optimizer": "adamw", "lr": 1e-3, "weight_decay": 5e-4, "schedule": "constant"}
+    settings = {**QUICK, **named, "epochs": 2, "model": small_net()}
     moved = fit(data, ascent=chosen, **settings).model
     plain = trained_by_torch_alone(data, epochs=2)
     assert not same_weights(plain, small_net()), "the case decides nothing"

@@ -139,6 +139,14 @@ def tune(
     call continues a search that was ended, and one with more trials extends it. pruning: trials that are behind half
     of the others at the same step are ended (one objective, val-average, only). storage: URL of a database that
     several machines share, such as ``postgresql://user@host/db``. The rest is as of ``holdfast.compare``.
+
+    >>> import holdfast, tempfile
+    >>> space = {"lr": (1e-3, 1e-1, "log")}
+    >>> quick = {"model": "convnet", "epochs": 1, "val": 0.2, "device": "cpu", "progress": False}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     found = holdfast.tune("digits", out=folder, space=space, trials=2, **quick)
+    >>> len(found.trials), found.best.optimizer.lr == found.front[0].values["lr"]
+    (2, True)
     """
     by_name = data is None or isinstance(data, str | Path)
     require(by_name, f"tune takes data by name or path, got {type(data).__name__}; save it to a file first")
