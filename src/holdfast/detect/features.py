@@ -65,7 +65,7 @@ class Features:
 
     @classmethod
     def cat(cls, parts: Sequence[Features]) -> Features:
-        require(bool(parts), "there are no images to extract features from; give at least one")
+        require(bool(parts), "give at least one image to extract features from")
         return cls(**{name: torch.cat([getattr(p, name) for p in parts]) for name, _ in parts[0].items()})
 
 

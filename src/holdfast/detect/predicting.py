@@ -142,7 +142,7 @@ def predict(
     how["skipped"] = bad.append if read.skip_unreadable else None
     images = open_unlabelled(data, split=split, usual="test", terms=None if terms is None else asdict(terms), **how)
     unreadable = tuple(bad)
-    require(len(images) > 0, "there are no images to classify; give at least one")
+    require(len(images) > 0, "give at least one image to classify")
     require(
         images.shape[0] == card.in_channels,
         f"the model takes images of {card.in_channels} channels, these have {images.shape[0]}; convert them",

@@ -74,7 +74,7 @@ def score(
     how["skipped"] = bad.append if read.skip_unreadable else None
     images = open_unlabelled(data, split=split, terms=terms, **how)
     unreadable = tuple(bad)
-    require(len(images) > 0, "there are no images to score; give at least one")
+    require(len(images) > 0, "give at least one image to score")
     parts: list[ScoreReport] = []
     done = 0
     table = nullcontext(lambda row: None) if place is None else growing_table(place, SCORE_COLUMNS)
