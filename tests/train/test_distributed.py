@@ -43,6 +43,7 @@ def compare(cases: Sequence[Mapping[str, Any]], size: int = 2) -> None:
                 )
 
 
+@pytest.mark.slow
 def test_two_ranks_equal_one_process() -> None:
     """One method of each kind: plain, with its own network and averages, mixing within the batch and in the network."""
     compare([case("erm"), case("lff", "fsam"), case("mixup", "sam"), case("manifold-mixup", "fsam")])
