@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.comparisons.executors import make_executor
 from holdfast.errors import HoldfastError
+from holdfast.executors import make_executor
 from holdfast.settings.engine_settings import EngineSettings
 
 HAVE_RAY = importlib.util.find_spec("ray") is not None

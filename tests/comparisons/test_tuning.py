@@ -16,10 +16,10 @@ import torch
 import yaml
 
 from holdfast.cli import main
-from holdfast.comparisons.leases import holder
 from holdfast.comparisons.search_space import Interval, check_space, default_space, given_space, parse_space
 from holdfast.comparisons.tuning import Tuning, tune
 from holdfast.errors import HoldfastError
+from holdfast.executors.leases import holder
 from holdfast.models.saved_model import load_model
 from holdfast.parts import ASCENTS, METHODS
 from holdfast.settings import TrainSettings, build, flatten, read_yaml

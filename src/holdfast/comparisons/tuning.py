@@ -20,13 +20,13 @@ from typing import Any, Literal
 
 import yaml
 
-from holdfast.comparisons.executors import Crashed, Executor, WorkerDied, make_executor
-from holdfast.comparisons.executors.this_process import ThisProcess
 from holdfast.comparisons.held_out_scores import held_out_score, require_groups
-from holdfast.comparisons.leases import SECONDS, Lease, LeasedProgress, holder, leased, sweep_all
 from holdfast.comparisons.recipes import read_recipe
 from holdfast.comparisons.search_space import Space, check_space, default_space, given_space, shown_values, suggested
 from holdfast.errors import HoldfastError, Interrupted, require, require_known
+from holdfast.executors import Crashed, Executor, WorkerDied, make_executor
+from holdfast.executors.leases import SECONDS, Lease, LeasedProgress, holder, leased, sweep_all
+from holdfast.executors.this_process import ThisProcess
 from holdfast.files import write_atomic
 from holdfast.reports.blocks import Cell, Column, Table
 from holdfast.settings import TrainSettings, build, flatten, layered, read_config

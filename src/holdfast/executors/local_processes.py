@@ -26,11 +26,11 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
-from holdfast.comparisons.executors.executor_protocol import Call, Crashed, WorkerDied
 from holdfast.errors import HoldfastError, Interrupted, require
+from holdfast.executors.executor_protocol import Call, Crashed, WorkerDied
 from holdfast.signals import ENDING, WATCH, ended_by_term
 
-SERVE = "from holdfast.comparisons.executors.local_processes import serve; serve({number})"
+SERVE = "from holdfast.executors.local_processes import serve; serve({number})"
 GRACE = 120.0
 """Seconds that workers have to save what they are at when all is ended."""
 MPS = "nvidia-cuda-mps-control"
