@@ -18,7 +18,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
@@ -165,20 +165,27 @@ class Sent:
 
     subjects: Mapping[str, Subject]
     checks: Mapping[str, Any]
-    _ready: dict[str, Subject] = field(default_factory=dict)
+    _last: tuple[Any, Subject | None, dict[str, SamplePass]] = (None, None, {})
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"subjects": {k: _on_cpu(v) for k, v in self.subjects.items()}, "checks": self.checks, "_ready": {}}
+        return {"subjects": {k: _on_cpu(v) for k, v in self.subjects.items()}, "checks": self.checks}
 
-    def subject(self, name: str, batch_size: int) -> Subject:
-        """On its device, with the batch that memory holds."""
-        own = self._ready.get(name)
-        if own is None or own.batch_size != batch_size:
-            given = self.subjects[name]
+    def sample_pass(self, part: PassPart) -> SamplePass:
+        """The pass of a part, on the model's device and with the batch that memory holds.
+
+        Passes of a check come one after the other and share what they made: images read, a surrogate trained.
+        """
+        wanted, of = (part.model, part.batch_size), (part.model, part.batch_size, part.check)
+        last, subject, passes = self._last
+        if subject is None or last[:2] != wanted:
+            given = self.subjects[part.model]
             others = {k: module.to(given.device) for k, module in given.others.items()}
-            own = replace(given, model=given.model.to(given.device), others=others, batch_size=batch_size)
-            self._ready = {name: own}  # one model at a time: its loader may hold its images
-        return own
+            model = given.model.to(given.device)
+            subject = replace(given, model=model, others=others, batch_size=part.batch_size)
+        if last != of:
+            passes = {one.name: one for one in passes_of(subject, part.check, self.checks.get(part.check))}
+        self._last = of, subject, passes
+        return passes[part.name]
 
 
 def _on_cpu(subject: Subject) -> Subject:
@@ -273,9 +280,7 @@ def _compute(sent: Sent, part: PassPart, lease: Lease, show: Tell) -> None:
 def _blocks(sent: Sent, part: PassPart) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
     """Positions and rows of each block, on the CPU; whatever a model's code raises is a failure of the pass alone."""
     try:
-        subject = sent.subject(part.model, part.batch_size)
-        known = {one.name: one for one in passes_of(subject, part.check, sent.checks.get(part.check))}
-        one = known[part.name]
+        one = sent.sample_pass(part)
         for block, rows in zip(part.blocks, one.compute(part.blocks), strict=True):
             plain = {name: values.detach().cpu() for name, values in rows.items()}
             require(all(values.ndim in (1, 2) for values in plain.values()), "its rows are neither numbers nor vectors")
@@ -416,10 +421,12 @@ class ShardedAudit:
                     require(known not in every, f"two passes are called {one.name}; rename that of check {check}")
                     every[known] = part, replace(one, name=known), needed(model, check)
         shared = share_out([one for _, one, _ in every.values()], self.shards)
+        order = {(part.model, part.name): i for i, (part, _, _) in enumerate(every.values())}
         tasks = []
         for shard, own in enumerate(shared):
             parts = [replace(every[k][0], blocks=tuple(blocks)) for k, blocks in own.items() if every[k][2]]
             if parts:
+                parts.sort(key=lambda part: order[part.model, part.name])  # passes of a check share what they made
                 tasks.append(ShardTask(shard_name(stage, shard, self.shards), self.folder, tuple(parts)))
         return tasks
 

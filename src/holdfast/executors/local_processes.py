@@ -33,6 +33,8 @@ from holdfast.signals import ENDING, WATCH, ended_by_term
 SERVE = "from holdfast.executors.local_processes import serve; serve({number})"
 GRACE = 120.0
 """Seconds that workers have to save what they are at when all is ended."""
+MAIN = b"\x8c\x08__main__"
+"""How pickles of protocol 4 and later name the module of the program itself."""
 MPS = "nvidia-cuda-mps-control"
 
 
@@ -132,6 +134,8 @@ class LocalProcesses:
         except Exception as error:  # whatever a data set of the caller's raises
             why = f"this data cannot be sent to other processes: {error}"
             raise HoldfastError(f"{why}; save it to a file and name that, or leave --parallel out") from error
+        own = "a class or function of the script or notebook itself, which other processes do not run"
+        require(MAIN not in self._first, f"this data holds {own}; put it into a module, or leave --parallel out")
         return self
 
     @property

@@ -66,7 +66,11 @@ def bench_of(subject: Subject, told: Attacks) -> AttackBench:
     surrogate = (lambda: given) if given is not None else None
     if surrogate is None and told.transfer and len(subject.data.train):
         surrogate = cache(lambda: train_surrogate(subject, plan))  # by whoever needs it
-    return AttackBench(subject, told.images or plan.images, plan, surrogate)
+    bench = AttackBench(subject, told.images or plan.images, plan, surrogate)
+    if given is None:
+        shown = plan.surrogate_epochs * min(plan.surrogate_images, len(subject.data.train))
+        bench.preparing = BACKWARD * shown / len(bench.index)
+    return bench
 
 
 def radii_of(told: Attacks) -> tuple[float, ...]:
@@ -89,8 +93,10 @@ class AttackBench:
     """The images that are attacked, and passes over them, one for every attack at every radius.
 
     Images come in blocks of whole batches, as many as are searched together. surrogate: gives the model that transfer
-    attacks are made against.
+    attacks are made against. preparing: what making it costs, in forward passes per image.
     """
+
+    preparing = 0.0
 
     def __init__(
         self, subject: Subject, images: int, plan: AttackBudget, surrogate: Callable[[], nn.Module] | None = None
@@ -153,7 +159,8 @@ class AttackBench:
             how = {"queries": queries, "first": few, "cost": queries}
             made["square", QUERIES, radius] = self.found(square, f"square/{radius}", **how, **where)
             if self.surrogate is not None:
-                made["fgsm", TRANSFER, radius] = self.transfer(once, f"black/fgsm/{radius}", about=where)
+                how = {"about": where, "cost": BACKWARD + self.preparing / len(radii)}
+                made["fgsm", TRANSFER, radius] = self.transfer(once, f"black/fgsm/{radius}", **how)
                 made["pgd-10", TRANSFER, radius] = self.transfer(shown, f"black/pgd-10/{radius}", about=where)
             around, cost = partial(averaged, **where), BACKWARD * STEPS * POINTS
             made[AVERAGED, WHITE, radius] = self.wrong(around, f"{AVERAGED}/{radius}", cost=cost, about=where)
