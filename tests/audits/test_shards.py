@@ -46,8 +46,9 @@ MOST = ("accuracy", "groups", "slices", "corruptions", "attacks", "ood", "salien
 class Net(nn.Module):
     """Features, a last layer, and a place where a test may look in."""
 
-    def __init__(self, seed: int = 3) -> None:
+    def __init__(self, seed: int = 3, sign: int = 1) -> None:
         super().__init__()
+        self.sign = sign
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.conv, self.fc = nn.Conv2d(1, 6, 3, padding=1), nn.Linear(48, 3)
@@ -56,7 +57,7 @@ class Net(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         self.seen(x)
         logits: Tensor = self.fc(self.conv(x).tanh().mean(3).flatten(1))
-        return logits
+        return self.sign * logits
 
 
 def no_one(x: Tensor) -> None:
@@ -271,11 +272,16 @@ def test_a_damaged_file_is_not_believed(saved: str, tmp_path: Path) -> None:
     run(tmp_path / "out", saved, **asked)
     first = numbers(tmp_path / "out")
     path = next((tmp_path / "out").rglob("predictions-1-of-2/**/predictions.parquet"))
-    content = path.read_bytes()
-    path.write_bytes(b"\0" * len(content))
-    forget_checks(tmp_path / "out")
-    run(tmp_path / "out", saved, **asked)
-    assert numbers(tmp_path / "out") == first
+    whole = path.read_bytes()
+    middle = len(whole) // 4
+    changed = whole[:middle] + bytes(255 - byte for byte in whole[middle : middle + 64]) + whole[middle + 64 :]
+    for content, redone in ((whole[:-100], []), (changed, ["predictions"])):
+        path.write_bytes(content)
+        forget_checks(tmp_path / "out")
+        with computed_here() as names:
+            run(tmp_path / "out", saved, **asked)
+        assert names == redone, "a file of another size is computed again by its shard, a changed one by the audit"
+        assert numbers(tmp_path / "out") == first
 
 
 @pytest.mark.usefixtures("here")
@@ -299,13 +305,13 @@ def test_an_interrupted_audit_continues_with_the_shards_that_are_missing(saved: 
 
 @pytest.mark.usefixtures("here")
 def test_rows_of_another_model_are_not_taken(tmp_path: Path) -> None:
-    """Two modules have the same name and no hash: their answers tell them apart, before anything rests on them."""
+    """Modules of the same name and weights: their answers tell them apart, before anything rests on them."""
     asked: dict[str, Any] = {"checks": ("accuracy", "slices", "corruptions"), "shards": 2}
-    run(tmp_path / "out", Net(3), **asked)
-    run(tmp_path / "out", Net(4), **asked)
-    run(tmp_path / "fresh", Net(4), checks=asked["checks"])
+    run(tmp_path / "out", Net(), **asked)
+    run(tmp_path / "out", Net(sign=-1), **asked)
+    run(tmp_path / "fresh", Net(sign=-1), checks=asked["checks"])
     assert numbers(tmp_path / "out") == numbers(tmp_path / "fresh")
-    run(tmp_path / "out", Net(4), **asked | {"shards": 3})
+    run(tmp_path / "out", Net(sign=-1), **asked | {"shards": 3})
     assert numbers(tmp_path / "out") == numbers(tmp_path / "fresh")
     assert {path.name.partition("-")[2] for path in (tmp_path / "out/shards").iterdir()} == {
         f"{i}-of-3" for i in (1, 2, 3)

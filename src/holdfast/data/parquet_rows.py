@@ -45,7 +45,8 @@ def growing_rows(path: Path, about: Mapping[str, Any]) -> Iterator[Callable[[Ten
             arrays[name] = flat if values.ndim == 1 else pyarrow.FixedSizeListArray.from_arrays(flat, values.shape[1])
         table = pyarrow.table(arrays).replace_schema_metadata({ABOUT: json.dumps(dict(about))})
         if writer is None:
-            writer = parquet.ParquetWriter(temporary, table.schema, compression="none", use_dictionary=False)
+            how: dict[str, Any] = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
+            writer = parquet.ParquetWriter(temporary, table.schema, **how)
         writer.write_table(table)
 
     with replacing(path) as temporary:
@@ -70,7 +71,7 @@ def rows_about(path: Path) -> dict[str, Any] | None:
 
 
 def read_rows(path: Path) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
-    """Ids and columns as they were written, a group at a time."""
+    """Ids and columns as they were written, a group at a time; an error where the file has been damaged since."""
     import numpy as np
     import torch
     from pyarrow import parquet, types
@@ -82,7 +83,7 @@ def read_rows(path: Path) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
         flat = np.array(values.flatten().to_numpy(zero_copy_only=False))
         return torch.from_numpy(flat).view(len(values), values.type.list_size)
 
-    with parquet.ParquetFile(path) as file:
+    with parquet.ParquetFile(path, page_checksum_verification=True) as file:
         for group in range(file.num_row_groups):
             table = file.read_row_group(group)
             columns = {name: tensor(table.column(name)) for name in table.column_names}
