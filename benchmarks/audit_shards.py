@@ -1,12 +1,12 @@
 """An audit in one process and in shards: seconds, and that every number is the same.
 
-    python benchmarks/audit_shards.py [--shards 1 2] [--repeats 1] [--images 200] [--out benchmarks/results/audit_shards.json]
+    python benchmarks/audit_shards.py [--shards 1 2] [--repeats 1] [--images 100] [--out FILE]
 
 A small network, trained for three epochs on the embedded digits, is audited by every check on the CPU: once as usual,
 with one thread, and in each number of shards, which have one thread each. ``images`` are those that are attacked. The
 clock runs from the start of the audit to its end; ``shards_s`` is the part in which shards compute, start of processes
-included, and ``merge_s`` what one process does afterwards: statistics, and the checks that cannot be shared out. The load
-average says how much else the machine had to do.
+included, and ``merge_s`` what one process does afterwards: statistics, and the checks that cannot be shared out. The
+load average says how much else the machine had to do.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shards", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--repeats", type=int, default=1)
-    parser.add_argument("--images", type=int, default=200)
+    parser.add_argument("--images", type=int, default=100)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/audit_shards.json"))
     args = parser.parse_args()
     torch.set_num_threads(1)
