@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -333,6 +334,8 @@ def test_what_cannot_be_done_in_shards_is_refused(tmp_path: Path, monkeypatch: p
     assert refused(tmp_path, shards=2, out=None) == "shards need a folder to keep what they compute; name one with out"
     assert "engine is for an audit in shards; give shards, or leave it out" in refused(tmp_path, engine="ray")
     assert "address 1.2.3.4 needs engine ray" in refused(tmp_path, shards=2, address="1.2.3.4")
+    monkeypatch.setattr("holdfast.executors.find_spec", lambda name: None)
+    assert "pip install 'holdfast[ray]'" in refused(tmp_path, shards=2, engine="ray")
     monkeypatch.setattr("holdfast.data.tables.find_spec", lambda name: None)
     assert "pip install 'holdfast[parquet]'" in refused(tmp_path, shards=2)
 
@@ -406,6 +409,13 @@ def test_four_shards_of_which_one_is_killed_equal_one_process(
     assert not (tmp_path / "shards" / CELLS).exists()
     with pytest.raises(ProcessLookupError):
         os.kill(killed[0], 0)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed")
+def test_shards_on_ray_equal_one_process(alone: Path, tmp_path: Path) -> None:
+    run(tmp_path, shards=3, engine="ray")
+    assert numbers(tmp_path) == numbers(alone)
 
 
 MIDDLE = """

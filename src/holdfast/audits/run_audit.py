@@ -34,6 +34,7 @@ from holdfast.data.given_data import KINDS
 from holdfast.data.tables import require_writable
 from holdfast.devices import resolve_device
 from holdfast.errors import require
+from holdfast.executors import require_engine
 from holdfast.models.sources.module import made_by
 from holdfast.module_state import evaluating
 from holdfast.parts import CHECKS
@@ -113,6 +114,7 @@ def audit(
         require(out is not None, "shards need a folder to keep what they compute; name one with out")
         require(request.predictions is None, "predictions were made, and shards would compute them; leave --shards out")
         require_writable(".parquet")
+        require_engine(request.engine)
     check_kind(request.samples)
     given = [str(one) if isinstance(one, Path) else made_by(one) for one in ([] if model is None else [model]) + others]
     with ExitStack() as borrowed:  # a module is given back in the mode it came in

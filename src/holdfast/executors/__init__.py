@@ -7,12 +7,14 @@ which they end. It knows nothing of the tasks: what a worker did before it died 
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
+from holdfast.errors import require
 from holdfast.executors.executor_protocol import PER_GPU, Crashed, Executor, WorkerDied
 from holdfast.settings.engine_settings import EngineSettings
 
-__all__ = ["Crashed", "Executor", "WorkerDied", "make_executor", "usable_cores"]
+__all__ = ["Crashed", "Executor", "WorkerDied", "make_executor", "require_engine", "usable_cores"]
 
 
 def usable_cores() -> int:
@@ -23,6 +25,12 @@ def usable_cores() -> int:
         return max(1, min(bound, round(int(quota) / int(period))))
     except (OSError, ValueError):  # no container, or "max": no limit
         return bound
+
+
+def require_engine(engine: str) -> None:
+    """Refuse an engine whose package is missing, before any work is done for it."""
+    able = engine != "ray" or find_spec("ray") is not None
+    require(able, "engine ray needs the package ray; pip install 'holdfast[ray]'")
 
 
 def make_executor(settings: EngineSettings, *, device: str = "auto", calls: int = 1) -> Executor:
