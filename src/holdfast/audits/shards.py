@@ -208,6 +208,7 @@ def passes_of(subject: Subject, check: str, made: Any) -> list[SamplePass]:
 
 def compute_shard(task: ShardTask, sent: Sent, *, show: Tell = lambda text: None) -> ShardOutcome:
     """Compute a shard, or what is missing of it, unless another worker holds it."""
+    began = time.process_time()
     try:
         with leased(task.out, task.name, seconds=task.lease, driver=task.driver, evict=task.evict) as lease:
             if lease is None:
@@ -233,7 +234,9 @@ def compute_shard(task: ShardTask, sent: Sent, *, show: Tell = lambda text: None
             there = (part.file for part in task.parts if (lease.folder / part.file).exists())
             sizes = {str(path): (lease.folder / path).stat().st_size for path in there}
             lease.folder.mkdir(exist_ok=True)
-            write_json(lease.folder / DONE, {"digest": task.digest, "files": sizes, "failed": failed})
+            spent = round(time.process_time() - began, 3)
+            said = {"digest": task.digest, "files": sizes, "failed": failed, "processor_seconds": spent}
+            write_json(lease.folder / DONE, said)
             return ShardOutcome("done", tuple(failed), tuple(short))
     except LeaseLost:
         return ShardOutcome("held")
