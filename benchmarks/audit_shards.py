@@ -5,8 +5,8 @@
 A small network, trained for three epochs on the embedded digits, is audited by every check on the CPU: once as usual,
 with one thread, and in each number of shards, which have one thread each. ``images`` are those that are attacked. Wall
 time depends on what else the machine has to do, which the load average tells. So the processor's time is measured too:
-``own_cpu_s`` of the process of the audit, ``shards_cpu_s`` of each shard, and ``critical_cpu_s``, the time of the audit on a
-machine with a core for every shard: its own, and that of the slowest shard of either round.
+``own_cpu_s`` of the process of the audit, ``shards_cpu_s`` of each shard, and ``critical_cpu_s``, the time of the audit
+on a machine with a core for every shard: its own, and that of the slowest shard of either round.
 """
 
 from __future__ import annotations
@@ -41,19 +41,14 @@ def audited(run: Path, out: Path, shards: int | None, images: int) -> dict[str, 
     began, spent = time.monotonic(), time.process_time()
     how: dict[str, Any] = {"device": "cpu", "workers": 0, "settings": {"attacks": {"images": images}}}
     holdfast.audit(run, "digits", out=out, shards=shards, tell=lambda text: None, **how)
-    wall, own = time.monotonic() - began, time.process_time() - spent
-    made: dict[str, Any] = {"shards": shards or 0, "wall_s": wall, "load": os.getloadavg()[0], "own_cpu_s": own}
+    wall, mine = time.monotonic() - began, time.process_time() - spent
+    made: dict[str, Any] = {"shards": shards or 0, "wall_s": wall, "load": os.getloadavg()[0], "own_cpu_s": mine}
     if not shards:
-        return made | {"critical_cpu_s": own}
-    rounds = {
-        name: [
-            json.loads(path.read_text())["processor_seconds"]
-            for path in sorted(out.glob(f"shards/{name}-*/shard.json"))
-        ]
-        for name in ("predictions", "checks")
-    }
+        return made | {"critical_cpu_s": mine}
+    done = {name: sorted(out.glob(f"shards/{name}-*/shard.json")) for name in ("predictions", "checks")}
+    rounds = {k: [json.loads(path.read_text())["processor_seconds"] for path in own] for k, own in done.items()}
     here = sum(map(sum, rounds.values())) if min(shards, usable_cores()) == 1 else 0.0  # in the audit's own process
-    critical = own - here + sum(map(max, rounds.values()))
+    critical = mine - here + sum(map(max, rounds.values()))
     return made | {"shards_cpu_s": rounds, "critical_cpu_s": critical}
 
 
