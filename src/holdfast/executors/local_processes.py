@@ -121,7 +121,7 @@ class LocalProcesses:
     """workers: how many processes. threads: of each. gpus: spread over these, as CUDA_VISIBLE_DEVICES has them."""
 
     def __init__(self, workers: int, *, threads: int = 1, gpus: Sequence[str] = ()) -> None:
-        require(hasattr(os, "fork"), "local processes need Linux or macOS; leave --parallel out")
+        require(hasattr(os, "fork"), "local processes need Linux or macOS; leave --parallel and --shards out")
         self.workers, self.threads, self.gpus = workers, threads, list(gpus)
         self._pool: list[_Worker] = []
         self._template: _Template | None = None
