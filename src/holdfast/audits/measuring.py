@@ -198,7 +198,8 @@ def _within(subject: Subject, name: str, made: Any, still: Sequence[str], clock:
 def _forward_seconds(subject: Subject) -> float:
     """Seconds a forward pass of one image takes, from one batch after a first one to warm up."""
     few = torch.arange(min(len(subject.split), subject.batch_size))
-    part = replace(subject, data=replace(subject.data, test=subject.split.subset(few)), workers=0, given=None)
+    data = replace(subject.data, test=subject.split.subset(few))
+    part = replace(subject, data=data, workers=0, given=None, kept_rows=None)
     took = []
     for _ in range(2):
         fresh = replace(part)
