@@ -2,7 +2,7 @@
 
 ``holdfast.audit`` is the function below, and ``holdfast audit`` parses arguments and calls it. In order: settings and
 gates are checked, models are opened and aligned with the data, every check is measured, models are compared, gates are
-judged, and the folder is written. In shards (shards.py), what checks compute of single samples is there before they
+judged, and the folder is written. In shards (sharded_audit.py), what checks compute of single samples is there before they
 run.
 """
 
@@ -29,7 +29,7 @@ from holdfast.audits.comparing import corrected
 from holdfast.audits.gates import Gate, Gates, judge_all, no_warnings, parse_gates, require_parts
 from holdfast.audits.measuring import CheckOutcome, check_key, measure_all, parse_budget, read_check
 from holdfast.audits.open_models import AuditedModel, open_all
-from holdfast.audits.shards import ShardedAudit
+from holdfast.audits.sharded_audit import ShardedAudit
 from holdfast.data.given_data import KINDS
 from holdfast.data.tables import require_writable
 from holdfast.devices import resolve_device

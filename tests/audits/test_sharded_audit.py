@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import holdfast
-from holdfast.audits import shards
+from holdfast.audits import sharded_audit
 from holdfast.audits.checks.attacks import AttackBudget
 from holdfast.audits.run_audit import Audit
 from holdfast.audits.sample_passes import SamplePass, share_out
@@ -68,7 +68,7 @@ def no_one(x: Tensor) -> None:
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shards one after the other in this process: the same code but for the processes."""
-    monkeypatch.setattr(shards, "make_executor", lambda *_, **__: ThisProcess())
+    monkeypatch.setattr(sharded_audit, "make_executor", lambda *_, **__: ThisProcess())
 
 
 def run(out: Path | None, model: Any = None, data: Dataset | None = None, **more: Any) -> Audit:
@@ -397,7 +397,7 @@ def test_four_shards_of_which_one_is_killed_equal_one_process(
 ) -> None:
     """kill -9 to the worker of one shard, in the middle of its attacks: a new one continues that shard alone."""
     monkeypatch.setattr("holdfast.executors.usable_cores", lambda: 2)
-    monkeypatch.setattr(shards, "PAUSE", 0.0)
+    monkeypatch.setattr(sharded_audit, "PAUSE", 0.0)
     told: list[str] = []
     with killing(tmp_path, "checks-2-of-4", "attacks") as killed:
         run(tmp_path, shards=4, tell=told.append)
