@@ -87,9 +87,11 @@ def _states(study: Any) -> Counter[str]:
 
 def _take_trial(study: Any, task: SearchTask) -> None:
     """Train one trial. Nothing comes of one that others took over because this worker was asleep, or seemed to be."""
+    numbers: list[int] = []
     raised: list[BaseException] = []
 
     def objective(trial: Any) -> float | tuple[float, ...]:
+        numbers.append(trial.number)
         try:
             return _objective(trial, task)
         except BaseException as error:
@@ -101,6 +103,10 @@ def _take_trial(study: Any, task: SearchTask) -> None:
     except ValueError as error:  # Optuna is told the end of a trial that has been failed meanwhile
         if error in raised:
             raise
+    trial = study.get_trials(deepcopy=False)[numbers[0]]
+    if trial.state.name in ("COMPLETE", "PRUNED") and FOLDER in trial.user_attrs:
+        # Not before the study knows the end: whoever continues a trial needs the checkpoint.
+        shutil.rmtree(task.out / trial.user_attrs[FOLDER] / "checkpoint", ignore_errors=True)
 
 
 def _objective(trial: Any, task: SearchTask) -> float | tuple[float, ...]:
@@ -119,15 +125,10 @@ def _objective(trial: Any, task: SearchTask) -> float | tuple[float, ...]:
             assert lease is not None
             lease.adopt()
             shown = _TrialProgress(lease, trial, task)
-            try:
-                data = train(settings, out=lease.folder, resume=True, progress=shown).data
-            except optuna.TrialPruned:
-                shutil.rmtree(lease.folder / "checkpoint", ignore_errors=True)
-                raise
+            data = train(settings, out=lease.folder, resume=True, progress=shown).data
             scores = tuple(held_out_score(lease.folder, settings, data, rule) for rule in task.wanted.objectives)
-            shutil.rmtree(lease.folder / "checkpoint", ignore_errors=True)  # nothing continues a finished trial
     except Interrupted:
-        _continue_later(study, trial.number, trial.params, trial.user_attrs, task)
+        _continue_later(study, trial.number, trial.params, trial.user_attrs)
         raise
     return scores if len(scores) > 1 else scores[0]
 
@@ -159,10 +160,10 @@ def _retry_dead(study: Any, task: SearchTask, optuna: Any) -> None:
                 study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
             except (ValueError, RuntimeError):  # another worker was faster
                 continue
-            _continue_later(study, trial.number, trial.params, trial.user_attrs, task)
+            _continue_later(study, trial.number, trial.params, trial.user_attrs)
 
 
-def _continue_later(study: Any, number: int, params: Any, noted: Mapping[str, Any], task: SearchTask) -> None:
+def _continue_later(study: Any, number: int, params: Any, noted: Mapping[str, Any]) -> None:
     """Let the next free worker continue a trial in its folder."""
     retries = noted.get(RETRIES, 0) + 1
     if retries <= MOST_RETRIES and FOLDER in noted:
@@ -186,7 +187,7 @@ def open_study(task: SearchTask) -> Any:
     optuna = import_optuna()
 
     def stale(study: Any, trial: Any) -> None:
-        _continue_later(study, trial.number, trial.params, trial.user_attrs, task)
+        _continue_later(study, trial.number, trial.params, trial.user_attrs)
 
     kind: dict[str, Any] = {"connect_args": {"timeout": 60}} if task.storage.startswith("sqlite") else {}
     beats = {"heartbeat_interval": max(1, round(task.lease / 6)), "grace_period": max(2, round(task.lease))}
