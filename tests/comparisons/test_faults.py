@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import itertools
 import os
 import signal
+import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,10 +17,11 @@ import numpy as np
 import pytest
 import torch
 
+from holdfast.cli import main
 from holdfast.comparisons.cell_training import MOST_DEATHS, CellTask, train_cells
 from holdfast.comparisons.executors import WorkerDied, make_executor
 from holdfast.comparisons.executors.local_processes import LocalProcesses
-from holdfast.comparisons.leases import CELLS, Holder, holder
+from holdfast.comparisons.leases import CELLS, Holder, LeaseWatch, holder
 from holdfast.comparisons.running import compare
 from holdfast.errors import HoldfastError
 from holdfast.settings import TrainSettings
@@ -49,9 +52,13 @@ def alone(asked: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 def require_same(out: Path, alone: Path) -> None:
     """Weights and table of an undisturbed comparison, bit for bit, and nothing else left behind."""
-    for name in NAMES:
-        assert (out / name / "model.safetensors").read_bytes() == (alone / name / "model.safetensors").read_bytes()
+    require_same_weights(out, alone, NAMES)
     assert (out / "comparison.json").read_text() == (alone / "comparison.json").read_text()
+
+
+def require_same_weights(out: Path, alone: Path, names: tuple[str, ...]) -> None:
+    for name in names:
+        assert (out / name / "model.safetensors").read_bytes() == (alone / name / "model.safetensors").read_bytes()
     assert not (out / CELLS).exists()
 
 
@@ -131,13 +138,90 @@ def test_a_driver_that_wakes_up_after_its_cell_was_taken_over(
 
 
 @pytest.mark.slow
+def test_a_signal_to_the_whole_group_saves_every_training(asked: dict[str, Any], alone: Path, tmp_path: Path) -> None:
+    """As schedulers end a job: the command and its workers get SIGTERM at once, and have time to save."""
+
+    def command() -> None:
+        os.setpgid(0, 0)
+        words = [f"--{name.replace('_', '-')}={asked[name]}" for name in ("data", "device", "epochs", "batch_size")]
+        code = main(["compare", *words, "--workers=0", "--seeds=2", "--parallel=2", f"--out={tmp_path}", "--quiet",
+                     "--methods", "erm", "lff"])  # fmt: skip
+        (tmp_path / "code").write_text(str(code))
+
+    with other_process(command) as group:
+        until(lambda: training(tmp_path), 60)
+        workers = {own.who["pid"] for name in NAMES if (own := holder(tmp_path, name)) is not None}
+        os.killpg(group, signal.SIGTERM)
+        until((tmp_path / "code").exists, 60)
+    assert (tmp_path / "code").read_text() == "143"
+    for pid in workers:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    assert [name for name in NAMES if holder(tmp_path, name)] == [], "every lease was given back"
+    begun = [name for name in NAMES if any((tmp_path / name / "checkpoint").glob("*"))]
+    assert begun, "what was begun lies in its place, with a checkpoint"
+    (tmp_path / "code").unlink()
+    compare(out=tmp_path, **asked)
+    require_same(tmp_path, alone)
+
+
+@pytest.mark.slow
+def test_a_full_disk_ends_a_comparison_and_with_room_it_continues(
+    asked: dict[str, Any], alone: Path, tmp_path: Path
+) -> None:
+    """A file system of eight megabytes, nearly all of them taken."""
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(tmp_path)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("needs the right to mount a file system")
+    try:
+        (tmp_path / "ballast").write_bytes(bytes(7_500_000))
+        one = asked | {"methods": ["erm"], "seeds": 1}
+        with pytest.raises(HoldfastError, match="No space left on device .* bytes are needed") as said:
+            compare(out=tmp_path / "c", **one)
+        assert CELLS not in str(said.value), "it names the place where the run lies afterwards"
+        (tmp_path / "ballast").unlink()
+        compare(out=tmp_path / "c", **one)
+        require_same_weights(tmp_path / "c", alone, NAMES[:1])
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+@pytest.mark.slow
+def test_clocks_may_jump_while_cells_are_trained(
+    asked: dict[str, Any], alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every look at the time of day is years from the one before; another command watches the leases meanwhile."""
+    jumps = itertools.cycle((0.0, 1e9, -1e9, 5e8))
+    now = time.time()
+    for name, scale in (("time", 1), ("time_ns", 10**9)):
+        monkeypatch.setattr(time, name, lambda scale=scale: type(scale)(scale * (now + next(jumps))))
+    formatted = time.strftime
+    monkeypatch.setattr(time, "strftime", lambda form, *at: formatted(form, *(at or [time.gmtime(now + next(jumps))])))
+    taken: list[str] = []
+    ended = threading.Event()
+
+    def watch() -> None:
+        watching = LeaseWatch(seconds=20.0)
+        while not ended.wait(0.02):
+            taken.extend(name for name in NAMES if watching.dead(tmp_path, name) is not None)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        compare(out=tmp_path, **asked | {"methods": ["lff"], "lease": 20.0})
+    finally:
+        ended.set()
+        thread.join()
+    assert taken == [], "nobody counts as dead because of a clock"
+    require_same_weights(tmp_path, alone, NAMES[2:])
+
+
+@pytest.mark.slow
 def test_two_commands_in_one_folder_share_the_work(asked: dict[str, Any], alone: Path, tmp_path: Path) -> None:
     with other_process(lambda: compare(out=tmp_path, **asked) and None):
         until(lambda: training(tmp_path), 60)
         compare(out=tmp_path, **asked)
     require_same(tmp_path, alone)
-    started = {name: json.loads(json.dumps((tmp_path / name / "run.yaml").read_text())) for name in NAMES}
-    assert len(started) == len(NAMES)
 
 
 def echo(argument: Any, shared: Any) -> Any:

@@ -20,9 +20,11 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.slow
 @pytest.mark.skipif(not HAVE_RAY, reason="needs the extra ray")
-def test_a_killed_node_changes_nothing(tmp_path: Path) -> None:
-    """Two nodes, one of them killed in the middle of a training: weights and table of one process, bit for bit."""
-    words = ["benchmarks/same_table.py", "--seeds", "1", "--ways", "one", "ray-killed"]
+@pytest.mark.parametrize("way", ["ray-killed", "ray-driver-killed"])
+def test_a_killed_node_or_driver_changes_nothing(way: str, tmp_path: Path) -> None:
+    """Two nodes. One of them, or the command, is killed in the middle of a training: weights and table of one process,
+    bit for bit."""
+    words = ["benchmarks/same_table.py", "--seeds", "1", "--ways", "one", way]
     environment = {**os.environ, "HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.comparisons.held_out_scores import held_out_score
-from holdfast.comparisons.leases import Lease, LeasedProgress, LeaseLost, holder, leased
+from holdfast.comparisons.leases import Lease, LeasedProgress, holder, leased
 from holdfast.comparisons.search_space import Space, shown_values, suggested
 from holdfast.comparisons.tuning_result import TunedTrial, Tuning
 from holdfast.errors import HoldfastError, Interrupted, require
@@ -99,7 +99,7 @@ def _take_trial(study: Any, task: SearchTask) -> None:
             raise
 
     try:
-        study.optimize(objective, n_trials=1, catch=(Diverged, LeaseLost))
+        study.optimize(objective, n_trials=1, catch=(Diverged,))
     except ValueError as error:  # Optuna is told the end of a trial that has been failed meanwhile
         if error in raised:
             raise
