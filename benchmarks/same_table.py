@@ -31,7 +31,7 @@ from holdfast.comparisons.running import compare
 
 METHODS = ("erm", "lff", "mixup", "label-smoothing")
 WAYS = ("one", "local", "ray", "ray-killed", "ray-driver-killed")
-FAST_HEALTH = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 4}
+FAST_HEALTH = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 8}
 
 
 @contextmanager

@@ -18,7 +18,8 @@ import pytest
 import torch
 
 from holdfast.cli import main
-from holdfast.comparisons.cell_training import MOST_DEATHS, CellTask, train_cells
+from holdfast.comparisons import leases
+from holdfast.comparisons.cell_training import MOST_DEATHS, CellOutcome, CellTask, train_cells
 from holdfast.comparisons.executors import WorkerDied, make_executor
 from holdfast.comparisons.executors.local_processes import LocalProcesses
 from holdfast.comparisons.leases import CELLS, Holder, LeaseWatch, holder
@@ -277,6 +278,43 @@ def test_a_cell_that_kills_its_workers_is_given_up(tmp_path: Path) -> None:
     with pytest.raises(HoldfastError, match=f"cell was given up after {MOST_DEATHS} workers died at it: of a broken"):
         list(train_cells([CellTask("cell", tmp_path, TrainSettings())], dead))
     assert len(dead.calls) == MOST_DEATHS
+
+
+class DiesElsewhere(AlwaysDead):
+    """An executor whose first worker takes the cell on another machine, and is gone with its node."""
+
+    def submit(self, key: str, argument: Any) -> None:
+        super().submit(key, argument)
+        self.given.append(argument)
+        if len(self.given) == 1:
+            lost = leases._take(argument.out, key, seconds=1e6, driver=argument.driver, evict="")
+            assert lost is not None
+            self.lost = lost
+
+    def begin(self, call: Any, shared: Any) -> AlwaysDead:
+        self.given: list[CellTask] = []
+        return super().begin(call, shared)
+
+    def wait(self, seconds: float) -> list[tuple[str, Any]]:
+        if not self.calls:
+            return []
+        return [(self.calls.pop(), WorkerDied("its node died") if len(self.given) == 1 else CellOutcome("done"))]
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_worker_that_died_elsewhere_is_replaced_at_once(
+    ours: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine says that it died, so nobody waits for its lease to run out; but only what this command began."""
+    monkeypatch.setattr(leases, "_boot", lambda: {"host": "elsewhere", "boot": None, "pids": None})
+    place = DiesElsewhere()
+    if not ours:
+        monkeypatch.setattr(
+            leases, "_take", lambda *a, _take=leases._take, **how: _take(*a, **how | {"driver": "another"})
+        )
+    list(train_cells([CellTask("cell", tmp_path, TrainSettings())], place))
+    assert place.given[1].evict == (place.lost.token if ours else "")
+    place.lost.give_back()
 
 
 def test_what_cannot_be_sent_to_other_processes_is_refused(tmp_path: Path) -> None:
