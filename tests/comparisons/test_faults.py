@@ -124,8 +124,15 @@ def test_a_driver_that_is_killed_takes_its_workers_along_and_is_continued(
 def test_a_driver_that_wakes_up_after_its_cell_was_taken_over(
     asked: dict[str, Any], alone: Path, tmp_path: Path
 ) -> None:
-    """Stopped in the middle of a training, which another command finishes; continued, it writes nothing into it."""
-    with other_process(lambda: compare(out=tmp_path, **asked | {"lease": 2.0}) and None) as sleeper:
+    """Stopped in the middle of a training, which another command finishes; continued, it writes nothing into it, and
+    comes to the same end."""
+    woke = tmp_path.with_name(f"{tmp_path.name}-woke")
+
+    def sleep() -> None:
+        compare(out=tmp_path, **asked | {"lease": 2.0})
+        woke.touch()
+
+    with other_process(sleep) as sleeper:
         until(lambda: training(tmp_path), 60)
         os.kill(sleeper, signal.SIGSTOP)
         compare(out=tmp_path, **asked | {"lease": 2.0})
@@ -133,6 +140,7 @@ def test_a_driver_that_wakes_up_after_its_cell_was_taken_over(
         before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/*") if path.is_file()}
         os.kill(sleeper, signal.SIGCONT)
         until(lambda: os.waitid(os.P_PID, sleeper, os.WEXITED | os.WNOHANG | os.WNOWAIT), 60)
+    assert woke.exists()
     after = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/*") if path.is_file()}
     assert after == before
     require_same(tmp_path, alone)
