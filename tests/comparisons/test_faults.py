@@ -258,6 +258,25 @@ def test_local_processes_answer_raise_and_die(tmp_path: Path) -> None:
         os.kill(answers["two"][3], 0)
 
 
+def nap(argument: Path, shared: Any) -> None:
+    argument.write_text(str(os.getpid()))
+    time.sleep(60)
+
+
+@pytest.mark.slow
+def test_a_worker_at_work_does_not_outlive_a_killed_driver(tmp_path: Path) -> None:
+    def drive() -> None:
+        with LocalProcesses(1).begin(nap, None) as pool:
+            pool.submit("nap", tmp_path / "pid")
+            time.sleep(60)
+
+    with other_process(drive) as driver:
+        until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), 60)
+        os.kill(driver, signal.SIGKILL)
+        worker = int((tmp_path / "pid").read_text())
+        until(lambda: leases._started(worker) is None, 10)
+
+
 class AlwaysDead:
     """An executor whose workers never answer."""
 
