@@ -49,7 +49,7 @@ RECORDED: dict[tuple[str, str, str, str], dict[str, list[tuple[str, ...]]]] = {
             "all": "all",
         }.items()
     },
-    ("docs/how-to/scale.md", "training", "hours", "imagenet_cost"): {
+    ("docs/how-to/scale.md", "training", "images/s", "imagenet_cost"): {
         row: [(key, "images_per_second"), (key, "hours_per_epoch"), (key, "hours")]
         for row, key in {"plain": "plain", "with SAM": "SAM"}.items()
     },
