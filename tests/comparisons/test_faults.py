@@ -19,9 +19,10 @@ import torch
 
 from holdfast.cli import main
 from holdfast.comparisons import leases
-from holdfast.comparisons.cell_training import MOST_DEATHS, CellOutcome, CellTask, train_cells
+from holdfast.comparisons.cell_training import MOST_DEATHS, CellOutcome, CellTask, train_cell, train_cells
 from holdfast.comparisons.executors import WorkerDied, make_executor
 from holdfast.comparisons.executors.local_processes import LocalProcesses
+from holdfast.comparisons.executors.this_process import ThisProcess
 from holdfast.comparisons.leases import CELLS, Holder, LeaseWatch, holder
 from holdfast.comparisons.running import compare
 from holdfast.errors import HoldfastError
@@ -244,12 +245,12 @@ def echo(argument: Any, shared: Any) -> Any:
 @pytest.mark.slow
 def test_local_processes_answer_raise_and_die(tmp_path: Path) -> None:
     answers: dict[str, Any] = {}
-    with LocalProcesses(1).begin(echo, {"a": 1}) as pool:
+    with LocalProcesses(1, threads=2).begin(echo, {"a": 1}) as pool:
         for key in ("one", "raise", "die", "two"):
             until(lambda: pool.free)
             pool.submit(key, key)
             until(lambda key=key: answers.update(pool.wait(0.1)) or key in answers, 60)
-    assert answers["one"][:3] == ("one", {"a": 1}, 1)
+    assert answers["one"][:3] == ("one", {"a": 1}, 2)
     assert answers["one"][3] != os.getpid()
     assert str(answers["raise"].error) == "bad value"
     assert answers["die"] == WorkerDied("its process was ended by SIGKILL (was there enough memory?)")
@@ -305,6 +306,35 @@ def test_a_cell_that_kills_its_workers_is_given_up(tmp_path: Path) -> None:
     with pytest.raises(HoldfastError, match=f"cell was given up after {MOST_DEATHS} workers died at it: of a broken"):
         list(train_cells([CellTask("cell", tmp_path, TrainSettings())], dead))
     assert len(dead.calls) == MOST_DEATHS
+
+
+class Impatient(ThisProcess):
+    """Waits in vain for a second at most."""
+
+    waits = 0
+
+    def wait(self, seconds: float) -> list[tuple[str, Any]]:
+        self.waits += 1
+        assert self.waits < 100, "nobody looks at the leases"
+        return super().wait(0.01)
+
+
+def test_leases_are_looked_at_whatever_the_clock_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cell that another command holds is asked for again once it is free, also while the time of day runs back."""
+    day = itertools.count(2_000_000_000, -100_000)
+    monkeypatch.setattr(time, "time", lambda: float(next(day)))
+    states = iter(["held", "held", "held"])
+    call = lambda task, shared: CellOutcome(next(states, "done"))  # type: ignore[arg-type]  # noqa: E731
+    ((_, outcome),) = train_cells([CellTask("cell", tmp_path, TrainSettings())], Impatient(), call=call, lease=1.0)
+    assert outcome.state == "done"
+
+
+@pytest.mark.slow
+def test_a_finished_cell_is_left_as_it_is(alone: Path) -> None:
+    """As when another command has finished it after this one looked what there is to do."""
+    before = {path: path.stat().st_mtime_ns for path in (alone / NAMES[0]).rglob("*")}
+    assert train_cell(CellTask(NAMES[0], alone, TrainSettings()), None) == CellOutcome("done")
+    assert {path: path.stat().st_mtime_ns for path in (alone / NAMES[0]).rglob("*")} == before
 
 
 class DiesElsewhere(AlwaysDead):
