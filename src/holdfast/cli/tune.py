@@ -28,7 +28,7 @@ class TuneOptions:
     plan: bool = False
     """Say what would be searched, and stop."""
     quiet: Quiet = False
-    wanted: OmitArgPrefixes[SearchSettings] = field(default_factory=SearchSettings)
+    search: OmitArgPrefixes[SearchSettings] = field(default_factory=SearchSettings)
     where: OmitArgPrefixes[EngineSettings] = field(default_factory=EngineSettings)
 
 
@@ -53,7 +53,7 @@ def tune(words: list[str]) -> int:
     from holdfast.comparisons.tuning import search
     from holdfast.train.progress import make_progress
 
-    how = {"space": space, "wanted": options.wanted, "where": options.where}
+    how = {"space": space, "wanted": options.search, "where": options.where}
     done = search(base, Path(options.out), progress=make_progress(not options.quiet), **how)
     from holdfast.reports.console import rich_table
 
