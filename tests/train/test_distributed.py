@@ -173,8 +173,8 @@ def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
 
 @pytest.mark.slow
 def test_a_signal_to_one_rank_stops_all_and_resume_continues(bars: Path) -> None:
-    """What differs by rank is saved as well: here the mean gradient of Friendly SAM, when each climbs by itself; and the
-    random numbers that dropout masks of the whole batch are drawn with."""
+    """What differs by rank is saved as well: here the mean gradient of Friendly SAM, when each climbs by itself. And so
+    is the state of the generator that dropout masks of the whole batch are drawn with."""
     apart = ["--ascent.per-rank"]
     dropped = {"method": "dropout"}
     codes, logs = Commands([*words(bars, "whole", **dropped), *apart], bars.parent).end()
