@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
+from typing import Any
 
+import pytest
 from rich.console import Console
 
+from holdfast.comparisons import single_run
+from holdfast.comparisons.cell_training import CellTask, train_cell
 from holdfast.comparisons.live_table import LiveTable
-from holdfast.train.progress import BarProgress
+from holdfast.settings import TrainSettings, build
+from holdfast.train.progress import BarProgress, Progress
 from tests.conftest import Heard
 
 
@@ -47,3 +53,22 @@ def test_a_log_gets_lines_and_nothing_twice() -> None:
         "  few images",
         "2 of 2: erm, seed 1",
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_worker_draws_no_bar_over_the_table(alone: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its terminal is that of the command, which shows all trainings; one that runs in the command has its own bar."""
+    audit, asked = single_run.audit, []
+
+    def recorded(*given: Any, **how: Any) -> Any:
+        asked.append(how["progress"])
+        return audit(*given, **how)
+
+    monkeypatch.setattr(single_run, "audit", recorded)
+    settings = build(
+        TrainSettings, {"data": "digits", "epochs": 1, "device": "cpu", "batch_size": 256, "model": "convnet"}
+    )
+    shown: Progress | None = shown_on_a_terminal()[0] if alone else None
+    assert train_cell(CellTask("cell", tmp_path, settings), None, progress=shown).state == "done"
+    assert asked == [None if alone else False]

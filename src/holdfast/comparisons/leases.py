@@ -257,6 +257,7 @@ class LeasedProgress(Progress):
 
     def __init__(self, lease: Lease, inner: Progress | None = None) -> None:
         self.lease, self.inner = lease, inner or Progress()
+        self.silent = self.inner.silent
         self.notes: list[str] = []
 
     def __enter__(self) -> LeasedProgress:
