@@ -116,7 +116,7 @@ def settle_plan(plan: ComparisonPlan) -> tuple[ComparisonPlan, list[str]]:
     """
     if not any(open_settings(cell.settings) for cell in plan.cells):
         return plan, []
-    from holdfast.train.api import choose_ahead
+    from holdfast.train.preparing import choose_ahead
 
     try:
         chosen = {cell.label: choose_ahead(cell.settings) for cell in plan.cells}

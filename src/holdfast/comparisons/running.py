@@ -48,9 +48,9 @@ from holdfast.settings.engine_settings import EngineSettings
 from holdfast.settings.fields import columns_text
 from holdfast.settings.training import CellRule
 from holdfast.settings.training_defaults import TrainingFacts, choose_defaults, open_settings
-from holdfast.train.api import fingerprint, from_run, load_data, prepare
 from holdfast.train.folder import changed_settings, recorded
 from holdfast.train.meters import Diverged
+from holdfast.train.preparing import fingerprint, from_run, load_data, prepare
 from holdfast.train.progress import Progress, make_progress
 
 

@@ -32,8 +32,9 @@ from holdfast.reports.blocks import Cell, Column, Table
 from holdfast.settings import TrainSettings, build, flatten, layered, read_config
 from holdfast.settings.engine_settings import EngineSettings
 from holdfast.settings.training import CellRule
-from holdfast.train.api import choose_ahead, load_data, train
+from holdfast.train.api import train
 from holdfast.train.meters import Diverged
+from holdfast.train.preparing import choose_ahead, load_data
 from holdfast.train.progress import Progress, make_progress
 
 OBJECTIVES: tuple[CellRule, ...] = ("val-average", "val-worst-class", "val-worst-group")

@@ -17,9 +17,9 @@ from holdfast.errors import HoldfastError
 from holdfast.module_state import evaluating
 from holdfast.rng import derive
 from holdfast.settings import TrainSettings
-from holdfast.train.api import prepare
 from holdfast.train.engine import Trainer
 from holdfast.train.evaluate import predict
+from holdfast.train.preparing import prepare
 from holdfast.train.progress import Progress
 
 

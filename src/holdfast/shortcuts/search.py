@@ -20,8 +20,8 @@ from holdfast.shortcuts.biased_models import score_biased_model, train_biased_mo
 from holdfast.shortcuts.conflicting_samples import Shortcuts, clusters_of, rank
 from holdfast.shortcuts.shortcut_alarm import held_out_test
 from holdfast.shortcuts.shortcut_files import CSV, JSON, PAGE, findings_of, write
-from holdfast.train.api import load_data
 from holdfast.train.folder import RunFolder, read_settings
+from holdfast.train.preparing import load_data
 from holdfast.train.progress import Progress, make_progress
 
 

@@ -20,8 +20,8 @@ from holdfast.optim import set_option
 from holdfast.rng import derive
 from holdfast.settings import MethodSettings, TrainSettings, build
 from holdfast.signals import deferred_signals
-from holdfast.train.api import copy_of, load_data, prepare
 from holdfast.train.engine import Trainer
+from holdfast.train.preparing import copy_of, load_data, prepare
 from holdfast.train.progress import Progress, make_progress
 
 LOWEST, HIGHEST, STEPS = 1e-6, 10.0, 100
