@@ -44,6 +44,7 @@ from holdfast.settings import (
     read_config,
     read_environment,
 )
+from holdfast.settings.device_defaults import open_on_device
 from holdfast.settings.engine_settings import EngineSettings
 from holdfast.settings.fields import columns_text
 from holdfast.settings.training import CellRule
@@ -230,7 +231,8 @@ def _jobs(cell: GridCell, out: Path, seeds: int, *, anew: bool) -> list[Job]:
     folders = [out / folder_name(cell, job) for job in seeded]
     now = (run_folder(out, folder.name) for folder in folders)
     begun = [folder for folder in now if (folder / "run.yaml").exists() and not anew]
-    settle = partial(recorded, begun[0]) if begun and open_settings(settings) else lambda job: job
+    left = [*open_settings(settings), *open_on_device(settings)]
+    settle = partial(recorded, begun[0]) if begun and left else lambda job: job
     return [(cell, settle(job), folder) for job, folder in zip(seeded, folders, strict=True)]
 
 

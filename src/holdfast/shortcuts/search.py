@@ -126,6 +126,7 @@ def biased_training(
 ) -> TrainSettings:
     """How biased models are trained on so many samples."""
     usual = {"method": "lff", "optimizer": "adam", "weight_decay": 0.0, "schedule": "constant", "eval_every": 0}
+    usual |= {"precision": "fp32", "channels_last": False, "compile": False}  # rankings stay comparable over devices
     size = batch_size or (64 if samples < 10_000 else 128)
     return build(TrainSettings, usual | {"lr": lr, "epochs": epochs, "batch_size": size} | settings)
 

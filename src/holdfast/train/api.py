@@ -27,6 +27,7 @@ from holdfast.models.saved_model import CARD, TENSORS, save_weights
 from holdfast.models.sources.python import maker_name
 from holdfast.rng import derive
 from holdfast.settings import DATA_READING_KEYS, MethodSettings, TrainSettings, build, flatten
+from holdfast.settings.device_defaults import DEVICE_KEYS
 from holdfast.settings.fields import columns_text
 from holdfast.settings.training_defaults import CHOSEN_KEYS
 from holdfast.trackers import Tracking
@@ -157,7 +158,8 @@ def _train(
         settings = settings if folder is None else folder.continued(settings)
         if ranks is not None:  # the first alone knows what was chosen when the run began
             flat = flatten(settings)
-            settings = build(TrainSettings, flat | (ranks.from_first({key: flat[key] for key in CHOSEN_KEYS}) or {}))
+            chosen = {key: flat[key] for key in (*CHOSEN_KEYS, *DEVICE_KEYS)}
+            settings = build(TrainSettings, flat | (ranks.from_first(chosen) or {}))
         if data is None:
             with nullcontext() if ranks is None else ranks.one_first():
                 data = load_data(settings)

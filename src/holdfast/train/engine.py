@@ -20,12 +20,13 @@ from holdfast.ascents import ascent_of
 from holdfast.augment.basic import Augment
 from holdfast.data.loaders import Loader, make_loader
 from holdfast.data.splits import Dataset, Split, channel_statistics
-from holdfast.devices import kernels, own_stream
+from holdfast.devices import kernels, memory_format, own_stream
 from holdfast.errors import Interrupted, require
 from holdfast.methods import Stage, State, method_of
 from holdfast.models.backbone import rest_frozen
 from holdfast.rng import Generators, derive
 from holdfast.settings import TrainSettings, flatten
+from holdfast.settings.device_defaults import open_on_device
 from holdfast.signals import deferred_signals
 from holdfast.trackers import Tracking
 from holdfast.train.class_weights import class_weights
@@ -83,7 +84,9 @@ class Trainer:
         loop = settings.loop
         self.settings, self.data, self.device = settings, data, device
         self.folder, self.progress, self.tracking = folder, progress, tracking or Tracking()
-        self.memory_format = torch.channels_last if loop.channels_last else torch.contiguous_format
+        left = open_on_device(settings)
+        assert not left, f"{', '.join(left)} must be resolved before training"
+        self.memory_format = memory_format(loop.channels_last)
         self.model = model.to(device, memory_format=self.memory_format)  # type: ignore[call-overload]
         self.method, self.state = method_of(settings), state.to(device, memory_format=self.memory_format)  # type: ignore[call-overload]
         self.rng = rng or Generators(loop.seed, device)
@@ -131,7 +134,7 @@ class Trainer:
         if self.shared is None:
             return nullcontext()
         loop, networks = self.settings.loop, [self.model, *self.state.children()]
-        return self.shared.over(self.state, networks, seed=loop.seed, compiled=loop.compile)
+        return self.shared.over(self.state, networks, seed=loop.seed, compiled=loop.compiles)
 
     def _enter(self, stage: Stage, resumed: dict[str, Any] | None) -> StageRun:
         """Begin a stage, or continue in the middle of it."""

@@ -34,7 +34,7 @@ from holdfast.settings.training_defaults import ChosenDefaults, choose_defaults
 from holdfast.train.class_weights import class_weights
 from holdfast.train.progress import Progress
 from holdfast.train.rotation import train_rotation
-from holdfast.train.training_facts import facts_of
+from holdfast.train.training_facts import device_facts_of, facts_of
 from holdfast.train.unlabelled import MinimiseSettings, train_vae
 
 PRETRAINING_LR = 1e-3
@@ -94,9 +94,9 @@ def prepare(
             progress.note(note)
     else:
         network = check_module(own_network(), data, resolve_device(loop.device), precision=loop.precision)
-    chosen = choose_defaults(settings, facts_of(settings, data, network, own=model is not None))
+    chosen = choose(settings, data, network, own=model is not None)
     settings = chosen.settings
-    if said := str(chosen):
+    for said in filter(None, (str(chosen), chosen.device_note)):
         progress.note(said)
 
     def new_network() -> nn.Module:
@@ -181,7 +181,13 @@ def choose_ahead(settings: TrainSettings) -> ChosenDefaults:
     data = load_data(settings)
     bare = replace(settings.model, pretrained=False, weights=None)
     network = build_for(data, bare, channel_statistics(data.train)).model
-    return choose_defaults(settings, facts_of(settings, data, network))
+    return choose(settings, data, network)
+
+
+def choose(settings: TrainSettings, data: Dataset, network: nn.Module, *, own: bool = False) -> ChosenDefaults:
+    """Settings with nothing left open, for this data, this network and the device that the settings name."""
+    device = device_facts_of(settings, data, network, resolve_device(settings.loop.device), own=own)
+    return choose_defaults(settings, facts_of(settings, data, network, own=own), device)
 
 
 def build_for(

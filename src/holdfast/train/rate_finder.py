@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +108,8 @@ def find_rate(
     pretrain = settings.model.pretrain
     require(pretrain == "none", f"a search for a learning rate does not pretrain ({pretrain}); leave out pretrain")
     settings, progress = settings.resolved(), progress or Progress()
+    if settings.loop.compile == "auto":  # a hundred steps never pay for it
+        settings = replace(settings, loop=replace(settings.loop, compile="off"))
     device = resolve_device(settings.loop.device)
     data = data or load_data(settings)
     with torch.random.fork_rng([device] if device.type == "cuda" else []):

@@ -79,8 +79,8 @@ class StageRun:
         self.steps_per_epoch = batches(len(shown), loop.batch_size)
         whole = min(images, batches(images, loop.batch_size) * loop.batch_size)
         complete = completing(shared, loader)
-        network = compiled(self.trainee) if loop.compile else self.trainee
-        for auxiliary in state.children() if loop.compile else ():
+        network = compiled(self.trainee) if loop.compiles else self.trainee
+        for auxiliary in state.children() if loop.compiles else ():
             auxiliary.compile(dynamic=False)
         self.plain_step = Step(
             model=network,
