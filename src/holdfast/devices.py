@@ -87,8 +87,8 @@ def tf32_as_asked(precision: str) -> Iterator[None]:
 def exact(device: torch.device, *, search: bool = False) -> Iterator[None]:
     """All digits of float32, for derivatives that shorter formats would drown in noise.
 
-    search: for kernels; not for convolutions that are differentiated twice and thrice, which are so odd that it takes a
-    minute.
+    search: for kernels. Second derivatives as torch makes them are so odd that it takes a minute; those of
+    ``holdfast.curvature`` are ordinary convolutions.
     """
     plain = kernels("fp32", deterministic=False, search=search) if device.type == "cuda" else nullcontext()
     with plain, torch.autocast(device.type, enabled=False):
