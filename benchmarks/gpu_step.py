@@ -8,10 +8,10 @@ crop and flip on the wall clock, and their ratio: what the data path costs; and 
 of the last, which compiling takes. DATA holds cifar10.npz.
 
 --defaults: what a user gets who gives no such flag, for a short and a long training, against the best flags; and what
-the choice to compile rests on. ``settings/device_defaults.py`` has two constants: SAVED_PER_ACTIVATION is (step captured
-− step compiled and captured) ÷ (batch × activations per image), COMPILE_SECONDS_PER_LAYER is compile seconds ÷ layers ÷
-sizes of batch. Both are printed as this machine has them, for several networks. Compiled kernels that torch has on disk
-from before are not used: each network compiles into an empty cache.
+the choice to compile rests on. ``settings/device_defaults.py`` has two constants: SAVED_PER_ACTIVATION is (step
+captured − step compiled and captured) ÷ (batch × activations per image), COMPILE_SECONDS_PER_LAYER is compile seconds ÷
+layers ÷ sizes of batch. Both are printed as this machine has them, for several networks. Compiled kernels that torch
+has on disk from before are not used: each network compiles into an empty cache.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import torch
 from torch.distributed import TCPStore
 
 from holdfast.train import fit
-from tests.conftest import Heard, brisk, flat_weights, make_data
+from tests.conftest import PLAIN, Heard, brisk, flat_weights, make_data
 
 pytestmark = [
     pytest.mark.gpu,
@@ -25,6 +25,7 @@ COMMON = {
     "flip": True,
     "model": "convnet",
     "deterministic": True,
+    **PLAIN,
 }
 
 
