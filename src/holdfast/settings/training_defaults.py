@@ -176,7 +176,8 @@ def choose_defaults(settings: TrainSettings, facts: TrainingFacts, device: Devic
         flat["warmup"] = round(row.warmup * flat["epochs"], 2)
         reasons["warmup"] = f"{row.warmup:.0%} of the epochs"
     ordered = {key: reasons[key] for key in CHOSEN_KEYS if key in reasons}
-    chosen, on_device = build(TrainSettings, flat), {}
+    chosen = build(TrainSettings, flat)
+    on_device: dict[str, str] = {}
     if device is not None:
         chosen, on_device = choose_for_device(chosen, device)
     return ChosenDefaults(chosen, facts, ordered, on_device)

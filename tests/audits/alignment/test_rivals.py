@@ -82,6 +82,8 @@ def test_rivals_that_are_clearly_behind_are_given_up_early() -> None:
     assert asked["none"] == 512
     assert max(asked["half"], asked["bytes"]) <= 64, "behind the leader, which is a rival"
     assert raced({"stated": 0.8, "none": 0.1}, to_the_end=True)["none"] == 512
+    assert raced({"stated": 0.8, "none": 0.1}, n=12)["none"] == 12, "a small set has no early looks"
+    assert raced({"stated": 0.8}) == {"stated": 0}
 
 
 @pytest.mark.slow

@@ -26,6 +26,8 @@ LEAST_LEAD: Final = 0.02
 """A smaller lead is not worth an alarm, however sure."""
 LOOKS: Final = (1 / 16, 1 / 8, 1 / 4, 1 / 2)
 """Shares of the sample after which rivals that are clearly behind are given up."""
+FEWEST: Final = 16
+"""With fewer images nobody is clearly behind."""
 BEHIND: Final = 1e-4
 """McNemar's p below which a rival is clearly behind the leader. The best one of ten is so by chance, against any of the
 nine others at any of the four looks, with a probability of at most 9 × 4 × BEHIND / 2 = 0.2 %."""
@@ -120,8 +122,8 @@ def race(
     """
     found = {name: Answers(order[:0], stated[:0]) for name in names}
     running, first = list(found), 0
-    ends = [] if to_the_end else [round(len(order) * share) for share in LOOKS]
-    for end in [*ends, len(order)]:
+    looks = [] if to_the_end else [round(len(order) * share) for share in LOOKS]
+    for end in [*(look for look in looks if look >= FEWEST), len(order)] if running else []:
         for name in running:
             predicted = torch.cat([found[name].predicted, ask(name, order[first:end])])
             found[name] = Answers(order[:end], predicted)
