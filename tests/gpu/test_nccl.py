@@ -11,7 +11,7 @@ from torch.distributed import TCPStore
 
 from holdfast.data import ArraySplit, Dataset
 from holdfast.train import fit
-from tests.conftest import Heard, brisk, flat_weights, make_data
+from tests.conftest import PLAIN, Heard, brisk, flat_weights, make_data
 
 pytestmark = [
     pytest.mark.gpu,
@@ -26,6 +26,7 @@ COMMON = {
     "flip": True,
     "model": "convnet",
     "deterministic": True,
+    **PLAIN,
 }
 
 

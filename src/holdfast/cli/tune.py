@@ -44,7 +44,7 @@ def tune(words: list[str]) -> int:
         check_space(base, space)
     require_data(base.data.name)
     if options.plan:
-        from holdfast.train.api import choose_ahead
+        from holdfast.train.preparing import choose_ahead
 
         for name, own in (space or default_space(choose_ahead(base).settings)).items():
             say(f"{name}: {', '.join(map(str, own)) if isinstance(own, tuple) else own}")

@@ -44,13 +44,14 @@ from holdfast.settings import (
     read_config,
     read_environment,
 )
+from holdfast.settings.device_defaults import open_on_device
 from holdfast.settings.engine_settings import EngineSettings, split_engine
 from holdfast.settings.fields import columns_text
 from holdfast.settings.training import CellRule
 from holdfast.settings.training_defaults import TrainingFacts, choose_defaults, open_settings
-from holdfast.train.api import fingerprint, from_run, load_data, prepare
 from holdfast.train.folder import changed_settings, recorded
 from holdfast.train.meters import Diverged
+from holdfast.train.preparing import fingerprint, from_run, load_data, prepare
 from holdfast.train.progress import Progress, make_progress
 
 
@@ -226,7 +227,8 @@ def _jobs(cell: GridCell, out: Path, seeds: int, *, anew: bool) -> list[Job]:
     folders = [out / folder_name(cell, job) for job in seeded]
     now = (run_folder(out, folder.name) for folder in folders)
     begun = [folder for folder in now if (folder / "run.yaml").exists() and not anew]
-    settle = partial(recorded, begun[0]) if begun and open_settings(settings) else lambda job: job
+    left = [*open_settings(settings), *open_on_device(settings)]
+    settle = partial(recorded, begun[0]) if begun and left else lambda job: job
     return [(cell, settle(job), folder) for job, folder in zip(seeded, folders, strict=True)]
 
 

@@ -33,7 +33,7 @@ from holdfast.settings import TrainSettings, build, layered, read_config
 from holdfast.settings.engine_settings import EngineSettings, split_engine
 from holdfast.settings.fields import split_off
 from holdfast.settings.search_settings import SearchSettings
-from holdfast.train.api import choose_ahead, load_data
+from holdfast.train.preparing import choose_ahead, load_data
 from holdfast.train.progress import Progress, make_progress
 
 PATIENCE = 10.0

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self, TypeVar, dataclass_transform, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self, TypeVar, dataclass_transform, get_args
 
 from tyro.conf import arg
 
@@ -60,6 +60,9 @@ UNCHOSEN: Final[Any] = None
 
 Several = Annotated[tuple[T, ...], arg(help_behavior_hint=default_hint)]
 """``Several[str]`` is any number of strings, also none."""
+
+Switch = Literal["auto", "on", "off"]
+"""On, off, or as the program thinks best. A flag without a value is on, and so is ``true`` in YAML or Python."""
 
 KEY_VALUE: Final = "KEY=VALUE"
 """In the type of a list: each value has the form KEY=VALUE, so that other words do not belong to it."""
@@ -255,6 +258,8 @@ def convert(value: Any, kind: Any, name: str) -> Any:
                 return convert(value, kind, name)
         return convert(value, last, name)
     if origin is typing.Literal:
+        if isinstance(value, bool) and {"on", "off"} <= set(args):  # YAML reads on and off as such
+            value = "on" if value else "off"
         require_known(name, value, args)
         return value
     if origin is tuple:

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from holdfast.comparisons.executors.executor_protocol import PER_GPU, Call, Crashed, WorkerDied
 from holdfast.errors import HoldfastError
+from holdfast.machine import prepare_process
 
 
 class RayCluster:
@@ -102,6 +103,7 @@ GRACE = 120.0
 
 
 def _answer(call: Call, argument: Any, shared: Any, threads: int) -> Any:
+    prepare_process()
     import torch
 
     torch.set_num_threads(threads)
