@@ -87,6 +87,7 @@ def test_command_is_understood(
     if "--help" in rest:
         return
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "papers").symlink_to(ROOT / "papers")  # where studies are
     if "--config" in rest:
         config = tmp_path / rest[rest.index("--config") + 1]
         config.parent.mkdir(parents=True, exist_ok=True)

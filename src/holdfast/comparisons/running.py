@@ -25,7 +25,7 @@ from holdfast.comparisons.executors.this_process import ThisProcess
 from holdfast.comparisons.held_out_scores import held_out_score, require_groups
 from holdfast.comparisons.leases import SECONDS, run_folder, sweep_all
 from holdfast.comparisons.live_table import LiveTable
-from holdfast.comparisons.plans import Axes, ComparisonPlan, GridCell, plan_study
+from holdfast.comparisons.plans import Axes, ComparisonPlan, GridCell, plan_study, study_cells
 from holdfast.comparisons.recipes import read_recipe
 from holdfast.data import Dataset
 from holdfast.data.given_items import name_of
@@ -66,6 +66,7 @@ def compare(
     grid: Axes | None = None,
     baseline: str | None = None,
     seeds: int | None = None,
+    only: Sequence[str] = (),
     choose: CellRule = "val-average",
     overwrite: bool = False,
     parallel: int | str | None = None,
@@ -80,7 +81,7 @@ def compare(
 
     data: what ``holdfast.data.load`` takes, or a set of ours; by default what the settings name. The base settings are
     keyword arguments with the names of ``holdfast train``'s flags, over the file ``config``, over ``recipe``. What is
-    not given is taken from ``study``.
+    not given is taken from ``study``, a name or a .yaml file. only: labels of the cells to train, if not all.
 
     parallel: trainings at once: a number, or "auto" for as many as fit; each in a process of its own and, on a CPU,
     with ``threads`` threads (default: 1), so that the numbers do not depend on how many there are. By default all are
@@ -109,8 +110,11 @@ def compare(
         settings["data"] = data.name if isinstance(data, Dataset) else name_of(data)
     file = read_config(Path(config), settings) if config else {}
     values = layered(read_recipe(recipe) if recipe else {}, file, settings)
+    cells = study_cells(study)
+    require(not (cells and (recipe or config or methods)), f"the study {study} lists its cells; give no others")
     given = {"methods": methods, "vary": vary, "grid": grid, "baseline": baseline}
-    plan, each = plan_study(build(TrainSettings, values), study, seeds=seeds, **given)
+    given["recipes"] = {label: build(TrainSettings, layered(own, settings)) for label, own in cells.items()}
+    plan, each = plan_study(build(TrainSettings, values), study, seeds=seeds, only=only, **given)
     shown = make_progress(progress)
     many = None if parallel is None else str(parallel)
     where = EngineSettings(parallel=many, threads=threads, engine=engine, address=address, lease=lease)
