@@ -112,7 +112,7 @@ def compare(
     values = layered(read_recipe(recipe) if recipe else {}, file, settings)
     cells = study_cells(study)
     require(not (cells and (recipe or config or methods)), f"the study {study} lists its cells; give no others")
-    given = {"methods": methods, "vary": vary, "grid": grid, "baseline": baseline}
+    given: dict[str, Any] = {"methods": methods, "vary": vary, "grid": grid, "baseline": baseline}
     given["recipes"] = {label: build(TrainSettings, layered(own, settings)) for label, own in cells.items()}
     plan, each = plan_study(build(TrainSettings, values), study, seeds=seeds, only=only, **given)
     shown = make_progress(progress)
