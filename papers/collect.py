@@ -51,8 +51,10 @@ def collect_unit(unit: Unit, folder: Path, *, beside: int, commit: str, hardware
     audits = {}
     for name in unit.audits:
         found = RunFiles.read(folder / f"audit-{name}")
-        seconds = [check.seconds for check in found.checks if getattr(check, "seconds", None)]
-        audits[name] = {"seconds": round(sum(seconds), 1), "findings": _findings(found.findings)}
+        seconds = sum(check.seconds for check in found.checks)
+        audits[name] = {"seconds": round(seconds, 1), "findings": _findings(found.findings)}
+        if failed := {check.name: f"{check.state}: {check.reason}" for check in found.checks if check.state != "measured"}:
+            audits[name]["not_measured"] = failed
     return row | ({"audits": audits} if audits else {})
 
 

@@ -261,9 +261,15 @@ def _cell_values(unit: Unit) -> dict[str, Any]:
 
 
 def _provenance(*, gpu: bool) -> tuple[str, str]:
+    """(Commit, hardware.) The GPU is named by another program: a context of this process would stay open beside MPS."""
     from record import current_commit, hardware
 
-    return current_commit(), hardware(gpu=gpu)
+    if gpu and shutil.which("nvidia-smi"):
+        words = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+        named = subprocess.run(words, capture_output=True, text=True)
+        if named.returncode == 0 and named.stdout.strip():
+            return current_commit(), named.stdout.splitlines()[0].strip()
+    return current_commit(), hardware(gpu=False)
 
 
 def tiny_sets(root: Path) -> None:
