@@ -53,8 +53,8 @@ def collect_unit(unit: Unit, folder: Path, *, beside: int, commit: str, hardware
         found = RunFiles.read(folder / f"audit-{name}")
         seconds = sum(check.seconds for check in found.checks)
         audits[name] = {"seconds": round(seconds, 1), "findings": _findings(found.findings)}
-        if failed := {check.name: f"{check.state}: {check.reason}" for check in found.checks if check.state != "measured"}:
-            audits[name]["not_measured"] = failed
+        others = {check.name: f"{check.state}: {check.reason}" for check in found.checks if check.state != "measured"}
+        audits[name] |= {"not_measured": others} if others else {}
     return row | ({"audits": audits} if audits else {})
 
 
