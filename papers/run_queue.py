@@ -127,9 +127,8 @@ class QueueRun:
 
     def commands(self, unit: Unit) -> list[list[str]]:
         where = self.data_words(unit)
-        told = tuple(
-            flag for flag in unit.flags if not ("--data" in where and flag[0] == "conflict")
-        )  # it is in the set
+        made = "--data" in where  # with its share of conflict in it
+        told = tuple(flag for flag in unit.flags if not (made and flag[0] == "conflict"))
         words = [*replace(unit, flags=told).words(), "--out", str(self.folder(unit) / "runs"), "--quiet", *where]
         words += TINY if self.args.rehearse else ()
         commands = [words]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from collect import add
 from evidence import PAPERS, Unit, is_recorded, merged, read_queue, read_rows, write_rows
 from readme_tables import Table, filled, mean_interval, pages
-from run_queue import QueueRun, main
+from run_queue import QueueRun, Running, main
 
 from holdfast.comparisons.plans import study_cells
 from holdfast.settings import TrainSettings, build
@@ -101,6 +102,15 @@ def test_one_that_fails_or_does_not_end_stops_no_other(tmp_path: Path, monkeypat
                "good": ["timeit", "-n1", "-r1", "pass"]}  # fmt: skip
     monkeypatch.setattr(QueueRun, "commands", lambda self, unit: [scripts[unit.cell]])
     monkeypatch.setattr("run_queue.collect_unit", lambda unit, *_, **__: {"cell": unit.cell, "seed": unit.seed})
+    signals: list[tuple[str, int]] = []
+    end = Running.end
+
+    def noted(self: Running, number: int) -> None:
+        if self.process is not None and self.process.poll() is None:
+            signals.append((self.unit.cell, number))
+        end(self, number)
+
+    monkeypatch.setattr(Running, "end", noted)
     run = QueueRun(arguments(tmp_path, minutes=0.05), {})
     needy = Unit("a/b", "good", 5, needs=Unit("a/b", "bad", 0))
     run.run([Unit("a/b", cell, seed) for cell in ("bad", "slow", "good") for seed in (0,)] + [needy], {})
@@ -110,6 +120,7 @@ def test_one_that_fails_or_does_not_end_stops_no_other(tmp_path: Path, monkeypat
     assert how["a-b-good-seed0"] == "finished"
     assert how["a-b-good-seed5"] == "left out: a-b-bad-seed0 failed"
     assert how["a-b-slow-seed0"] == "not finished; the same command continues it"
+    assert signals == [("slow", signal.SIGTERM)]  # so that a training saves a checkpoint
     kept = json.loads((tmp_path / "collected.json").read_bytes())
     assert kept == {"rows": {"a/b": [{"cell": "good", "seed": 0}]}, "ended": run.ended}
 
