@@ -1,10 +1,10 @@
-"""The tables of the papers' READMEs, made of the recorded results between markers. Open it to change how a table looks.
+"""The papers' tables in READMEs and docs, made of recorded results between markers. Open it to change their looks.
 
     python papers/readme_tables.py            # writes them
     python papers/readme_tables.py --check    # says which differ from the results, and exits with 1
 
-papers/PAPER/tables.yaml says what each table shows. In the README it stands between `<!-- table: NAME -->` and
-`<!-- end of table -->`.
+papers/PAPER/tables.yaml says what each table shows. In the paper's README it stands between `<!-- table: NAME -->` and
+`<!-- end of table -->`, on a page of the documentation between `<!-- table: PAPER/NAME -->` and the same.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import yaml
 from evidence import PAPERS, Row, Unit, is_recorded, read_queue, read_rows
 from scipy.stats import t as student
 
-MARKED = re.compile(r"(<!-- table: ([\w.-]+) -->\n).*?(<!-- end of table -->)", re.S)
+MARKED = re.compile(r"(<!-- table: ([\w./-]+) -->\n).*?(<!-- end of table -->)", re.S)
 MISSING = "–"
 
 Values = dict[int, list[Any]]
@@ -161,13 +161,16 @@ def _numbers(row: Row, measure: str) -> list[Any] | None:
     return None
 
 
-def pages() -> dict[Path, dict[str, Any]]:
-    """Every README with tables, and its tables by name."""
-    found = {
-        path.parent / "README.md": yaml.safe_load(path.read_text(encoding="utf-8"))
-        for path in sorted(PAPERS.glob("*/tables.yaml"))
-    }
-    return {PAPERS / "README.md": {"queue": None}, **found}
+def pages() -> list[Path]:
+    """Every page with tables of ours."""
+    places = [*PAPERS.glob("*.md"), *PAPERS.glob("*/*.md"), *(PAPERS.parent / "docs").rglob("*.md")]
+    return sorted(page for page in places if MARKED.search(page.read_text(encoding="utf-8")))
+
+
+def described(paper: str) -> dict[str, Any]:
+    """The tables of a paper by name."""
+    file = PAPERS / paper / "tables.yaml"
+    return dict(yaml.safe_load(file.read_text(encoding="utf-8"))) if file.exists() else {}
 
 
 def queue_lines() -> list[str]:
@@ -185,15 +188,21 @@ def queue_lines() -> list[str]:
     return lines
 
 
-def filled(page: Path, tables: Mapping[str, Any]) -> str:
-    """The page with its tables as the results have them."""
+def filled(page: Path) -> str:
+    """The page with its tables as the results have them; a paper's README must have all of them."""
     text = page.read_text(encoding="utf-8")
-    there = [name for _, name, _ in MARKED.findall(text)]
-    if sorted(there) != sorted(tables):
-        raise SystemExit(f"{page} has the tables {sorted(there)}, tables.yaml has {sorted(tables)}")
+    there = {name for _, name, _ in MARKED.findall(text)}
+    own = page.parent.name if page.parent.parent == PAPERS else ""
+    missing = described(own).keys() - there if own else set()
+    if missing:
+        raise SystemExit(f"{page} has no place for the tables {sorted(missing)} of tables.yaml")
 
     def fill(found: re.Match[str]) -> str:
-        lines = queue_lines() if found[2] == "queue" else Table(page.parent.name, tables[found[2]]).lines()
+        if found[2] == "queue":
+            lines = queue_lines()
+        else:
+            paper, _, name = found[2].rpartition("/")
+            lines = Table(paper or own, described(paper or own)[name]).lines()
         return "\n".join([found[1].rstrip("\n"), *lines, found[3]])
 
     return MARKED.sub(fill, text)
@@ -204,8 +213,8 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="write nothing")
     args = parser.parse_args()
     stale = []
-    for page, tables in pages().items():
-        text = filled(page, tables)
+    for page in pages():
+        text = filled(page)
         if text != page.read_text(encoding="utf-8"):
             stale.append(page)
             if not args.check:
