@@ -25,7 +25,7 @@ from holdfast.comparisons.executors.this_process import ThisProcess
 from holdfast.comparisons.held_out_scores import held_out_score, require_groups
 from holdfast.comparisons.leases import run_folder, sweep_all
 from holdfast.comparisons.live_table import LiveTable
-from holdfast.comparisons.plans import Axes, ComparisonPlan, GridCell, plan_study
+from holdfast.comparisons.plans import Axes, ComparisonPlan, GridCell, plan_study, study_cells
 from holdfast.comparisons.recipes import read_recipe
 from holdfast.data import Dataset
 from holdfast.data.given_items import name_of
@@ -67,6 +67,7 @@ def compare(
     grid: Axes | None = None,
     baseline: str | None = None,
     seeds: int | None = None,
+    only: Sequence[str] = (),
     choose: CellRule = "val-average",
     overwrite: bool = False,
     progress: bool | None = None,
@@ -76,7 +77,7 @@ def compare(
 
     data: what ``holdfast.data.load`` takes, or a set of ours; by default what the settings name. The base settings are
     keyword arguments with the names of ``holdfast train``'s flags, over the file ``config``, over ``recipe``. What is
-    not given is taken from ``study``.
+    not given is taken from ``study``, a name or a .yaml file. only: labels of the cells to train, if not all.
 
     Where to train is said by the settings ``parallel``, ``threads``, ``engine``, ``address`` and ``lease``
     (``holdfast.settings.engine_settings``). parallel: trainings at once: a number, or "auto" for as many as fit; each
@@ -108,8 +109,11 @@ def compare(
         settings["data"] = data.name if isinstance(data, Dataset) else name_of(data)
     file = read_config(Path(config), settings) if config else {}
     values = layered(read_recipe(recipe) if recipe else {}, file, settings)
-    given = {"methods": methods, "vary": vary, "grid": grid, "baseline": baseline}
-    plan, each = plan_study(build(TrainSettings, values), study, seeds=seeds, **given)
+    cells = study_cells(study)
+    require(not (cells and (recipe or config or methods)), f"the study {study} lists its cells; give no others")
+    given: dict[str, Any] = {"methods": methods, "vary": vary, "grid": grid, "baseline": baseline}
+    given["recipes"] = {label: build(TrainSettings, layered(own, settings)) for label, own in cells.items()}
+    plan, each = plan_study(build(TrainSettings, values), study, seeds=seeds, only=only, **given)
     shown = make_progress(progress)
     how: dict[str, Any] = {"choose": choose, "overwrite": overwrite, "where": where}
     return carry_out(plan, Path(out), data=data, seeds=each, progress=shown, **how)
