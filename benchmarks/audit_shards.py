@@ -23,7 +23,7 @@ import torch
 from record import write_result
 
 import holdfast
-from holdfast.executors import usable_cores
+from holdfast.machine import usable_cores
 
 
 def findings(folder: Path) -> Any:

@@ -2,8 +2,8 @@
 
 ``holdfast.audit`` is the function below, and ``holdfast audit`` parses arguments and calls it. In order: settings and
 gates are checked, models are opened and aligned with the data, every check is measured, models are compared, gates are
-judged, and the folder is written. In shards (sharded_audit.py), what checks compute of single samples is there before they
-run.
+judged, and the folder is written. In shards (sharded_audit.py), what checks compute of single samples is there before
+they run.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
 from torch import nn
 
 from holdfast.audits.audit_data import check_request
@@ -32,7 +33,7 @@ from holdfast.audits.open_models import AuditedModel, open_all
 from holdfast.audits.sharded_audit import ShardedAudit
 from holdfast.data.given_data import KINDS
 from holdfast.data.tables import require_writable
-from holdfast.devices import resolve_device
+from holdfast.devices import resolve_device, tf32_as_asked
 from holdfast.errors import require
 from holdfast.executors import require_engine
 from holdfast.models.sources.module import made_by
@@ -130,12 +131,16 @@ def audit(
         silent = not first or (tell is not None and progress is None)
         shown = borrowed.enter_context(make_progress(False if silent else progress))
         heard = tell if first else (lambda text: None)
-        return _audit(given, request, chosen, made, gates, out, command, heard, said, shown, tracking, ranks)
+        where = resolve_device(request.device) if ranks is None else ranks.device
+        request = replace(request, precision=measuring_precision(request.precision, where))
+        borrowed.enter_context(tf32_as_asked(request.precision))
+        return _audit(given, request, where, chosen, made, gates, out, command, heard, said, shown, tracking, ranks)
 
 
 def _audit(
     given: Sequence[Any],
     request: AuditSettings,
+    where: torch.device,
     chosen: Sequence[str],
     made: Mapping[str, Any],
     gates: Sequence[Gate],
@@ -149,7 +154,6 @@ def _audit(
 ) -> Audit:
     seconds = None if request.budget is None else parse_budget(request.budget)
     place, started = None if out is None else Path(out), time.monotonic()
-    where = resolve_device(request.device) if ranks is None else ranks.device
     if place is not None:
         claim(place, several=len(given) > 1)
     said: list[Note] = []
@@ -167,11 +171,11 @@ def _audit(
     checks, key = {name: made[name] for name in chosen}, partial(_key, request=request)
     first_gates = partial(_require_parts, gates, made)
     if request.shards is None or place is None:
-        models = open_all(given, request, checks, where, say, [first_gates])
+        models = open_all(given, request, checks, where, say, progress, [first_gates])
     else:  # a budget is of one process's time, and so are the checks that it cuts
         shared = {name: own for name, own in checks.items() if seconds is None or not CHECKS[name].share}
         with ShardedAudit(place, request, shared, key, ranks=ranks, progress=progress, tell=line) as shards:
-            models = open_all(given, request, checks, where, say, [first_gates, shards.predict])
+            models = open_all(given, request, checks, where, say, progress, [first_gates, shards.predict])
             shards.compute(models, lambda m, name: _kept(_folder(place, m, models), name, made[name], key(m)) is None)
         if ranks is not None and not after_first(ranks):
             files = tuple(read_findings(_folder(place, m, models) / "findings.json") for m in models)
@@ -203,7 +207,7 @@ def _audit(
     states = {o.name: (o.state, o.reason) for o in results[0]}
     judged = judge_all(gates, request.fail_on, [m.name for m in models], found, states)
     judged += [no_warnings([note for note in said if note.level == "warning"])] if request.fail_on_warning else []
-    run = hide(run_record(request, where, command))
+    run = hide(run_record(request, where, command) | {"batch_size": models[0].subject.batch_size})
     measures = {(AGAINST, m.name): m for m in PAIRED}
     measures |= {(check, m.name): m for check in chosen for m in CHECKS[check].measures}
     made_files = []
@@ -247,6 +251,16 @@ def _require_parts(gates: Sequence[Gate], made: Mapping[str, Any], models: Seque
 
 def _kept(folder: Path, name: str, made: Any, key: Mapping[str, Any]) -> CheckOutcome | None:
     return read_check(folder / KEPT, name, check_key(name, made, key))
+
+
+def measuring_precision(asked: str, device: torch.device) -> str:
+    """The precision that ``auto`` is: tf32 on a GPU that has it, which torch itself takes for convolutions.
+
+    It keeps the range of fp32 and ten bits of each number, so that measurements on different devices stay comparable.
+    """
+    if asked != "auto":
+        return asked
+    return "tf32" if device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0) else "fp32"
 
 
 def _tracked(models: Sequence[AuditedModel], request: AuditSettings, chosen: Sequence[str]) -> dict[str, Any]:
