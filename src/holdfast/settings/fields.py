@@ -208,6 +208,20 @@ def build(settings: type[T], values: Mapping[str, Any], *, where: str = "setting
     return settings(**made)
 
 
+def split_off(settings: type[T], values: Mapping[str, Any]) -> tuple[T, dict[str, Any]]:
+    """Settings of the given type from those values that are theirs, and the other values: a function may take settings
+    of several types as keyword arguments.
+
+    >>> from holdfast.settings.engine_settings import EngineSettings
+    >>> where, others = split_off(EngineSettings, {"threads": 2, "epochs": 3})
+    >>> where.threads, others
+    (2, {'epochs': 3})
+    """
+    names = {f.name for f in fields(settings)}  # type: ignore[arg-type]
+    own = {name: value for name, value in values.items() if name in names}
+    return build(settings, own), {name: value for name, value in values.items() if name not in names}
+
+
 def flatten(settings: Any) -> dict[str, Any]:
     """Settings as plain flat values, such that ``build(type(settings), flatten(settings)) == settings``."""
     flat: dict[str, Any] = {}

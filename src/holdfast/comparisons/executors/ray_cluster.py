@@ -43,7 +43,8 @@ class RayCluster:
             # A cluster of our own imports what this process can; a running one has its own installation.
             own: dict[str, Any] = {"runtime_env": {"env_vars": {"PYTHONPATH": path}}} if self.address is None else {}
             try:
-                self.ray.init(address=self.address, log_to_driver=False, logging_level="error", **own)
+                # "local": without an address Ray would join whatever cluster was started last on this machine.
+                self.ray.init(address=self.address or "local", log_to_driver=False, logging_level="error", **own)
             except Exception as error:  # Ray has many ways to say it
                 why = f"cannot use the Ray cluster at {self.address or 'this machine'}: {error}"
                 raise HoldfastError(f"{why}; start one with 'ray start --head', or correct --address") from error
