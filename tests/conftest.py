@@ -114,6 +114,10 @@ def flat_weights(model: nn.Module) -> Tensor:
 Factory = Callable[[], nn.Module]
 
 
+PLAIN: dict[str, Any] = {"precision": "fp32", "channels_last": False, "compile": False}
+"""Arithmetic in which two trainings on a GPU can be compared to the last digits."""
+
+
 def brisk(method: str) -> dict[str, object]:
     """A method's settings with as few inner steps, first epochs and repeated errors as it can do with."""
     known = {f.name for f in dataclasses.fields(METHODS[method].made)}

@@ -19,6 +19,7 @@ from holdfast.comparisons.recipes import read_recipe
 from holdfast.errors import HoldfastError, require, require_known, unknown
 from holdfast.methods import Stage, method_of
 from holdfast.parts import METHODS
+from holdfast.settings.device_defaults import open_on_device
 from holdfast.settings.fields import LISTED_BY, Choice, build, flatten
 from holdfast.settings.training import TrainSettings
 from holdfast.settings.training_defaults import open_settings
@@ -122,9 +123,9 @@ def settle_plan(plan: ComparisonPlan) -> tuple[ComparisonPlan, list[str]]:
     Where something is open this reads the data, and builds the networks without their weights. Where the data cannot be
     read yet, it stays open.
     """
-    if not any(open_settings(cell.settings) for cell in plan.cells):
+    if not any(map(_leaves_open, (cell.settings for cell in plan.cells))):
         return plan, []
-    from holdfast.train.api import choose_ahead
+    from holdfast.train.preparing import choose_ahead
 
     try:
         chosen = {cell.label: choose_ahead(cell.settings) for cell in plan.cells}
@@ -134,13 +135,24 @@ def settle_plan(plan: ComparisonPlan) -> tuple[ComparisonPlan, list[str]]:
     lines: dict[tuple[str, ...], list[str]] = {}
     for label in settled.labels:
         own = chosen[label]
-        lines.setdefault((f"{own.facts}", *own.lines()) if own.reasons else (), []).append(label)
+        lines.setdefault((f"{own.facts}", *own.lines()) if own.reasons or own.device_note else (), []).append(label)
     lines.pop((), None)
     alike = len(lines) == 1 and len(plan.cells) == 1
     said = []
     for (facts, *each), labels in lines.items():
         said += [f"chosen for {facts}{'' if alike else ': ' + ', '.join(labels)}", *(f"  {line}" for line in each)]
     return settled, said
+
+
+def _leaves_open(settings: TrainSettings) -> bool:
+    """Whether something is to be chosen that a user would like to know: on a CPU little follows from the device."""
+    if open_settings(settings):
+        return True
+    if settings.loop.device == "cpu" or not open_on_device(settings):
+        return False
+    from holdfast.devices import resolve_device  # imports torch, which a plan may do without
+
+    return resolve_device(settings.loop.device).type == "cuda"
 
 
 def make_plan(
