@@ -79,12 +79,12 @@ KINDS: dict[str, Callable[[], Mapping[str, Part] | Mapping[str, str]]] = {
 class ListOptions:
     """What to list."""
 
-    what: Annotated[Positional[str], arg(metavar=f"[{'|'.join(KINDS)}]")] = "all"
-    """One kind, or everything but corruptions and the many model names."""
+    what: Annotated[Positional[str], arg(metavar="[KIND]")] = "all"
+    """One of these kinds (default: everything but corruptions and the many model names)."""
 
 
 def list_(words: list[str]) -> int:
-    """List methods, ascents, checks, measures, detectors, corruptions, data, models, trackers, recipes or studies."""
+    """List methods, ascents, checks, measures, detectors, corruptions, data, models, sources, trackers, recipes or studies."""
     options: ListOptions = parse(ListOptions, words, "list", list_.__doc__)
     if options.what != "all":
         require_known("kind", options.what, KINDS)
