@@ -122,13 +122,16 @@ def _how_to_continue(words: list[str], stopped: Interrupted) -> str:
     return CONTINUED.get(name, ANEW) if "--overwrite" not in words else ANEW
 
 
+ABOUT = "Train image classifiers that stay accurate outside their training data, and measure whether they do."
+
+
 def _usage(family: str = "") -> str:
     """Every command, or those whose name starts so, with what it does."""
     shown = {name: command for name, command in COMMANDS.items() if name.startswith(family)}
     rows = {name: (command.__doc__ or "").splitlines()[0] for name, command in shown.items()}
     return "\n\n".join([
         f"usage: holdfast {family}COMMAND [OPTIONS]",
-        laid_out("Train image classifiers that stay accurate outside their training data, and measure whether they do."),
+        laid_out(ABOUT),
         listed(rows),
         laid_out(f"'holdfast {family}COMMAND --help' lists the options of a command; start with 'holdfast demo'."),
     ])  # fmt: skip
