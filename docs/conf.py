@@ -26,6 +26,8 @@ python_use_unqualified_type_names = True
 
 html_theme = "furo"
 html_title = f"holdfast {__version__}"
+html_static_path = ["_static"]
+html_css_files = ["flags.css"]
 
 
 class Bare:
