@@ -43,8 +43,8 @@ def listed(rows: dict[str, str]) -> str:
     """
     first = max(map(len, rows)) + 4
     columns = max(shutil.get_terminal_size().columns, first + 20)
-    fill = {"width": columns, "subsequent_indent": " " * first, "break_on_hyphens": False}
-    return "\n".join(textwrap.fill(f"  {name:<{first - 2}}{about}", **fill) for name, about in rows.items())
+    made = textwrap.TextWrapper(columns, subsequent_indent=" " * first, break_on_hyphens=False)
+    return "\n".join(made.fill(f"  {name:<{first - 2}}{about}") for name, about in rows.items())
 
 
 def join_docstrings() -> None:
