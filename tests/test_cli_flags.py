@@ -122,12 +122,12 @@ def test_help_fits_the_terminal_and_breaks_lines_only_where_they_end(
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) > 5
     assert max(len(line) for line in lines if not line.startswith("usage:")) <= 80
-    for line, following in itertools.pairwise([*lines, ""]):
-        indent = re.match(r"│ {8,}", following)  # the second line of an option's text
-        if indent and len(line) == 80 and not line.startswith(("│ -", "╭")) and line[2] == " ":
-            word = following[indent.end() :].split(" ")[0]
-            ended = line.rstrip("│ ").endswith((".", ")"))
-            assert ended or len(line.rstrip("│ ")) + 1 + len(word) > 78, f"broken: {line}"
+    told = [line.strip("│ ") for line in lines]
+    indents = [len(line) - len(line.lstrip("│ ")) for line in lines]
+    for k in range(len(lines) - 1):
+        if indents[k] == indents[k + 1] >= 8 and not told[k].endswith((".", ")")):  # within an option's text
+            word = told[k + 1].split(" ")[0]
+            assert indents[k] + len(told[k]) + 1 + len(word) > 78, f"broken: {told[k]}"
 
 
 @pytest.mark.parametrize(
