@@ -267,6 +267,23 @@ def test_what_a_data_check_finds() -> None:
         assert words in text
 
 
+def test_what_a_data_check_finds_in_a_set_that_it_was_not_written_on() -> None:
+    found: dict[str, Any] = recorded("data_quality_mnist")["mnist"]
+    text = plain("docs/how-to/check-your-data.md")
+    assert [found[kind]["found"] for kind in ("duplicates", "leaks")] == [400, 200]
+    labels, first, counted = (found[key] for key in ("label_errors", "precision_of_first", "counted"))
+    for words in (
+        f"with {found['duplicates']['flagged'] - found['duplicates']['found']} other pairs",
+        f"Of {labels['planted']} flipped labels {labels['found']} are found among {labels['flagged']} flagged",
+        f"flagged: precision {100 * labels['precision']:.0f} %, recall {100 * labels['recall']:.0f} %",
+        f"{100 * first['50']:.0f} % of the first 50 and {100 * first['100']:.0f} % of the first 100 are wrong",
+        f"{100 * labels['expected_precision']:.0f} % were expected",
+        f"agree with {100 * found['held_out_accuracy']:.0f} % of the labels",
+        f"counting does as well: precision {100 * counted['precision']:.0f} %, recall {100 * counted['recall']:.0f} %",
+    ):
+        assert words in text
+
+
 def test_fine_tuning_beside_timm() -> None:
     found: dict[str, Any] = recorded("finetune")
     rows = table(ROOT / "docs/how-to/fine-tune.md", "", "held-out photos")

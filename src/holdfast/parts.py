@@ -364,5 +364,6 @@ def model_syntax(*, training: bool = False) -> str:
     """How a model is given, for help and messages. training: of those that can be trained, else audited."""
     if not training:
         return ", ".join(part.syntax for part in MODEL_SOURCES.values() if part.syntax)
-    prefixes = [part.prefix for part in MODEL_SOURCES.values() if part.prefix and part.made.trains()]
-    return f"a name that 'holdfast list models' shows: convnet, ..., {', '.join(f'{p}NAME' for p in prefixes)}"
+    trained = [part.syntax for part in MODEL_SOURCES.values() if part.prefix and part.made.trains()]
+    forms = ", ".join(syntax.partition(", ")[0].partition("[")[0] for syntax in trained)  # without published weights
+    return f"a name that 'holdfast list models' shows: convnet, ..., {forms}"

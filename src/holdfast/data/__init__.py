@@ -19,3 +19,7 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{'load_data' if name == 'load' else 'splits'}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})  # what completion offers and the API reference documents

@@ -73,7 +73,7 @@ class DuplicateSamples:
         return len({sample.label for sample in self.samples}) > 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DataScan:
     """What a set holds.
 
@@ -96,6 +96,14 @@ class DataScan:
     cells: Mapping[str, Mapping[tuple[str, str], int]] = field(default_factory=dict)
     duplicates: tuple[DuplicateSamples, ...] = ()
     data: Dataset | None = field(default=None, compare=False, repr=False)
+
+    def __repr__(self) -> str:
+        """A line; :meth:`to_text` says all."""
+        counts = {f"{name} images": sum(own.values()) for name, own in self.splits.items()}
+        counts |= {"problems": len(self.problems), "unreadable": len(self.unreadable)}
+        counts |= {"groups of duplicates": len(self.duplicates), "leaks between splits": len(self.leaks)}
+        found = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+        return f"<{type(self).__name__} of {self.name}: {found or 'no images'}>"
 
     @property
     def sound(self) -> bool:
@@ -149,7 +157,8 @@ class DataScan:
         for split, count in self.leaked.items():
             before = " or ".join(list(self.splits)[: list(self.splits).index(split)])
             lines.append(
-                f"  leakage: {count} {split} images have a duplicate in {before}; accuracy on them is too high"
+                f"  leakage: {count} {split} {'image has' if count == 1 else 'images have'} a duplicate in {before}; "
+                "accuracy on them is too high"
             )
         ranked = sorted(self.duplicates, key=lambda group: not group.leaks)
         for group in ranked[:SHOWN_GROUPS]:

@@ -156,7 +156,8 @@ def unreadable(path: ImageFile, error: Exception) -> HoldfastError:
         return error
     if not isinstance(path, Path):
         return HoldfastError(f"the bytes of an image cannot be read: {reason(error)}; remove or replace it")
-    remedy = "remove or replace it ('holdfast data check' lists all such files)"
+    remedy = "remove or replace it ('holdfast data check' lists all such files; --skip-unreadable of train, audit and "
+    remedy += "predict leaves them out)"
     return HoldfastError(f"cannot read image {printable(path)}: {reason(error)}; {remedy}")
 
 

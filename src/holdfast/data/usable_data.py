@@ -59,7 +59,11 @@ def find_problems(data: Dataset, *, least: int = 2, training: bool = True) -> li
     suffixes = ", ".join(sorted(IMAGE_SUFFIXES))
     more = f" (images are files that end in {suffixes})" if isinstance(data.train, FileSplit) else ""
     if training and not len(data.train):
-        return [*found, f"there is no training sample{more}"]
+        others = [
+            f"all {len(split)} images are of the {name} split" for name, split in data.splits.items() if len(split)
+        ]
+        remedy = f"; {others[0]}: to train on them, call it train" if others else ""
+        return [*found, f"there is no training sample{more}{remedy}"]
     if not any(map(len, labels.values())):
         return [*found, f"there is no sample{more}"]
     count = data.num_classes
