@@ -24,6 +24,7 @@ from holdfast.data.images import Array, Unreadable, decode, peek, reason
 from holdfast.data.item_split import ItemSplit, head_of, to_pixels
 from holdfast.data.listing import ReaderOptions, images_in
 from holdfast.data.load_data import find_reader
+from holdfast.data.shard_files import Member
 from holdfast.data.splits import Dataset, FileSplit, Split
 from holdfast.data.unreadable_files import LARGEST, for_each_file, without
 from holdfast.data.usable_data import find_problems
@@ -270,7 +271,7 @@ class _Seen:
                 pixels = images.permute(0, 2, 3, 1).numpy()
                 yield from zip(map(pixel_hash, pixels), small_copies(images), strict=True)
 
-    def read_files(self, paths: Iterable[Path]) -> Iterator[tuple[bytes, Array] | Unreadable]:
+    def read_files(self, paths: Iterable[Path] | Iterable[Member]) -> Iterator[tuple[bytes, Array] | Unreadable]:
         return map(self._counted, for_each_file(paths, _read))
 
     def _counted(self, result: _OneImage | Unreadable) -> tuple[bytes, Array] | Unreadable:
@@ -286,7 +287,7 @@ _OneImage = tuple[tuple[int, int], str, bytes, Array]
 """(height, width), Pillow's mode, the hash of the pixels, and a small copy."""
 
 
-def _read(path: Path) -> _OneImage:
+def _read(path: Path | Member) -> _OneImage:
     image = decode(path, channels=3, least=LARGEST)
     size, mode = peek(path)
     smaller = image.height * image.width < math.prod(size)  # a huge JPEG, not decoded at its full size

@@ -137,6 +137,7 @@ def refuse_outside(data: Dataset, source: str | Path, options: ReaderOptions) ->
 
     Paths leave a folder by ``../``, by being absolute, and by links to elsewhere.
     """
+    from holdfast.data.shard_files import Member
     from holdfast.data.splits import FileSplit
 
     if not options.confine:
@@ -147,13 +148,14 @@ def refuse_outside(data: Dataset, source: str | Path, options: ReaderOptions) ->
     else:
         home = real(path if path.is_dir() else options.root or path.parent)
 
-    def inside(file: Path) -> bool:
+    def inside(file: Path | Member) -> bool:
+        file = Path(file.shard) if isinstance(file, Member) else file
         place = os.path.join(real(file.parent), file.name)
         return (os.path.realpath(place) if os.path.islink(place) else place).startswith(os.path.join(home, ""))
 
     splits = (split for split in (*data.splits.values(), data.unlabeled) if isinstance(split, FileSplit))
     if outside := [file for split in splits for file in split.paths if not inside(file)]:
-        lost = f"{len(outside)} files lie outside {printable(home)}, such as {printable(outside[0])}"
+        lost = f"{len(outside)} files lie outside {printable(home)}, such as {printable(str(outside[0]))}"
         remedy = "and confine keeps to that folder; copy them there, or leave confine out"
         raise HoldfastError(f"{data.name}: {lost}, {remedy}")
     return data

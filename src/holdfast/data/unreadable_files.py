@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 import torch
 
 from holdfast.data.images import Unreadable, decode, reason
+from holdfast.data.shard_files import Member
 from holdfast.data.splits import Dataset, FileSplit, Split
 from holdfast.data.tables import growing_table
 from holdfast.printable import printable
@@ -27,13 +28,14 @@ UNREADABLE_CSV: Final = "unreadable.csv"
 SKIPPED: Final = "unreadable-skipped"
 """Code of the note that says how many were left out."""
 R = TypeVar("R")
+F = TypeVar("F", bound=Path | Member)
 S = TypeVar("S", bound=Split)
 
 
-def for_each_file(paths: Iterable[Path], task: Callable[[Path], R]) -> Iterator[R | Unreadable]:
+def for_each_file(paths: Iterable[F], task: Callable[[F], R]) -> Iterator[R | Unreadable]:
     """What a task makes of every file, in order, or why it could not; several at a time."""
 
-    def attempt(path: Path) -> R | Unreadable:
+    def attempt(path: F) -> R | Unreadable:
         try:
             return task(path)
         except Exception as error:  # on damaged files Pillow's readers raise nearly anything
