@@ -261,7 +261,7 @@ def resize(images: Tensor, size: int | tuple[int, int]) -> Tensor:
     kept = images[:, :, top : top + kept_tall, left : left + kept_wide]
     if kept.shape[2:] == (tall, wide) and images.dtype == torch.uint8:
         return kept.contiguous()
-    out = torch.empty(n, channels, tall, wide, dtype=torch.uint8)
+    out = torch.empty(n, channels, tall, wide, dtype=torch.uint8, device=images.device)
     for start in range(0, n, CHUNK):
         chunk = kept[start : start + CHUNK].float()
         fitted = interpolate(chunk, size=(tall, wide), mode="bilinear", antialias=True)

@@ -11,19 +11,24 @@ import torch
 from torch import Tensor
 
 from holdfast.errors import require
+from holdfast.settings.training import DataSettings
 
 BLOCK: Final = 32
 """Neighbouring images that are read together: some megabytes of photographs."""
-WINDOW: Final = 16384
-"""Images of a window where none is given."""
 
 
-def full_order(count: int, seed: int) -> Tensor:
-    """Every position once, each order as likely as any other."""
+def epoch_order(count: int, seed: int, settings: DataSettings) -> Tensor:
+    """Every position once, shuffled as settings say: in any order alike, or by windows.
+
+    >>> epoch_order(5, 0, DataSettings()).sort().values.tolist()
+    [0, 1, 2, 3, 4]
+    """
+    if settings.shuffle == "window":
+        return window_order(count, seed, window=settings.shuffle_window)
     return torch.randperm(count, generator=torch.Generator().manual_seed(seed))
 
 
-def window_order(count: int, seed: int, *, window: int = WINDOW, block: int = BLOCK) -> Tensor:
+def window_order(count: int, seed: int, *, window: int, block: int = BLOCK) -> Tensor:
     """Every position once: blocks of neighbours in random order, and within each window of so many images, all of its
     blocks mixed (the two-level shuffle of CorgiPile, Xu et al., 2022).
 

@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 from holdfast.ascents import ascent_of
 from holdfast.augment.basic import Augment
 from holdfast.data.loaders import Loader, ResidentLoader, make_loader
+from holdfast.data.shuffling import epoch_order
 from holdfast.data.splits import Dataset, Split, channel_statistics
 from holdfast.devices import autocast, kernels, own_stream
 from holdfast.errors import Interrupted, require
@@ -281,7 +282,7 @@ class Trainer:
         """The loader of a split, made when first needed: resident data is on the device once."""
         if id(split) not in self._loaders:
             data, size = self.settings.data, self.settings.loop.batch_size
-            options: dict[str, Any] = {"kind": data.loader, "workers": data.workers}
+            options: dict[str, Any] = {"kind": data.loader, "workers": data.workers, "decode": data.decode}
             if self.ranks is not None:
                 options["share"] = self.ranks.rank, self.ranks.size
             self._loaders[id(split)] = make_loader(split, batch_size=size, device=self.device, **options)
@@ -472,7 +473,7 @@ class StageRun:
         if self.own_order is not None:
             return self.own_order(epoch)
         seed = derive(self.settings.loop.seed, f"{purpose}/{stage}/{epoch}")
-        shuffled = torch.randperm(len(self.positions), generator=torch.Generator().manual_seed(seed))
+        shuffled = epoch_order(len(self.positions), seed, self.settings.data)
         return self.positions[shuffled][: self.steps_per_epoch * self.settings.loop.batch_size]
 
     def rate(self, step: int) -> float:
