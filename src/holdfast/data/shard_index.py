@@ -85,8 +85,8 @@ class ShardIndex:
 
     def to_bytes(self) -> bytes:
         """As the file has it."""
-        said = {"holdfast": json.dumps(self._words()), "sha256": self.digest}
-        return save_arrays(dict(self.arrays), metadata=said)
+        said = {**self._words(), "sha256": self.digest}  # one entry: safetensors writes several in any order
+        return save_arrays(dict(self.arrays), metadata={"holdfast": json.dumps(said)})
 
     @classmethod
     def from_bytes(cls, content: bytes, where: str) -> ShardIndex:
@@ -94,14 +94,13 @@ class ShardIndex:
         remedy = f"make it anew: holdfast data index {printable(os.path.dirname(where) or '.')} --overwrite"
         try:
             length = int.from_bytes(content[:8], "little")
-            said = json.loads(content[8 : 8 + length])["__metadata__"]
-            words = json.loads(said["holdfast"])
+            words = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["holdfast"])
             require(words["format"] == FORMAT, f"it is of the format {brief(words['format'])}, not {FORMAT!r}")
             arrays = {name: own.astype(ARRAYS[name], copy=False) for name, own in load_arrays(content).items()}
             names = {name: tuple(map(str, words[name])) for name in ("classes", "groups", "left_out")}
             sizes = {str(name): int(size) for name, size in words["shards"].items()}
             found = cls(str(words["name"]), sizes, arrays=arrays, **names)
-            require(found.digest == said["sha256"], "it does not match its checksum")
+            require(found.digest == words["sha256"], "it does not match its checksum")
             found._check()
         except Exception as error:  # damaged files fail in many ways
             raise HoldfastError(f"cannot use the index {printable(where)}: {first_line(error)}; {remedy}") from error

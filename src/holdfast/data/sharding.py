@@ -107,8 +107,8 @@ def _listed(source: Any, options: dict[str, Any], *, unlabelled: bool) -> Datase
         return source
     with reading():
         found = declared(source, own) if unlabelled else find_reader(source, own)(own)
-    require(found is not None, f"{printable(source)} has a name and labels; leave unlabelled out")
-    assert found is not None
+    if found is None:
+        raise HoldfastError(f"{source} is a set that has a name, with labels; leave unlabelled out")
     if not unlabelled:
         return found
     lost = {name: replace(split, labels=torch.full_like(split.labels, -1)) for name, split in found.splits.items()}  # type: ignore[type-var]
