@@ -182,7 +182,7 @@ def forge(folder: Path, **changed: int) -> None:
     for name, value in changed.items():
         arrays[name] = arrays[name].copy()
         arrays[name][0] = value
-    wrong = ShardIndex(made.name, made.shards, made.classes, made.groups, arrays)
+    wrong = ShardIndex(made.shards, made.classes, made.groups, arrays)
     (folder / INDEX).write_bytes(wrong.to_bytes())
 
 

@@ -104,7 +104,7 @@ def _build_local(path: Path, shown: Shown) -> ShardIndex:
     root = path if path.is_dir() else path.parent
     shards = local_shards(path) if path.is_dir() else {path.name: path.stat().st_size}
     require(bool(shards), f"{printable(path)} holds no shards; give a folder with .tar files")
-    return index_shards_of(path.resolve().name, shards, lambda shard: open(root / shard, "rb"), shown)
+    return index_shards_of(shards, lambda shard: open(root / shard, "rb"), shown)
 
 
 def _keep(made: ShardIndex, write: Any, place: str) -> Note:
@@ -130,7 +130,6 @@ def _remote_places(url: str, system: Any, root: str) -> tuple[str, dict[str, int
 
 
 def _build_remote(url: str, system: Any, shards: Mapping[str, int], shown: Shown) -> ShardIndex:
-    base = posixpath.dirname(url) if url.endswith(".tar") else url.rstrip("/")
     top = posixpath.dirname(next(iter(shards))) if url.endswith(".tar") else system._strip_protocol(url).rstrip("/")
     paths = {own.removeprefix(f"{top}/"): own for own in shards}
 
@@ -140,7 +139,7 @@ def _build_remote(url: str, system: Any, shards: Mapping[str, int], shown: Shown
 
     with explaining(f"cannot read {printable(url)}", "try again, or copy the shards to a disk"):
         sizes = {shard: shards[own] for shard, own in paths.items()}
-        return index_shards_of(posixpath.basename(base), sizes, opened, shown)
+        return index_shards_of(sizes, opened, shown)
 
 
 def _remote(url: str) -> Dataset:

@@ -61,7 +61,6 @@ class ShardIndex:
     """What is in a set of shards. shards: name and bytes of each. classes, groups: names by number. arrays: those of
     ``ARRAYS``, image by image, by split and then as they lie. left_out: what building it passed over, in words."""
 
-    name: str
     shards: Mapping[str, int]
     classes: tuple[str, ...]
     groups: tuple[str, ...]
@@ -81,7 +80,7 @@ class ShardIndex:
 
     def _words(self) -> dict[str, Any]:
         words = {"shards": dict(self.shards), "classes": self.classes, "groups": self.groups}
-        return {"format": FORMAT, "name": self.name, **words, "left_out": self.left_out}
+        return {"format": FORMAT, **words, "left_out": self.left_out}
 
     def to_bytes(self) -> bytes:
         """As the file has it."""
@@ -99,7 +98,7 @@ class ShardIndex:
             arrays = {name: own.astype(ARRAYS[name], copy=False) for name, own in load_arrays(content).items()}
             names = {name: tuple(map(str, words[name])) for name in ("classes", "groups", "left_out")}
             sizes = {str(name): int(size) for name, size in words["shards"].items()}
-            found = cls(str(words["name"]), sizes, arrays=arrays, **names)
+            found = cls(sizes, arrays=arrays, **names)
             require(found.digest == words["sha256"], "it does not match its checksum")
             found._check()
         except Exception as error:  # damaged files fail in many ways
@@ -139,8 +138,7 @@ def unsafe(name: str) -> bool:
 class IndexWriter:
     """Collects samples, shard by shard, in few bytes each, and makes the index of them."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self) -> None:
         self.sizes: dict[str, int] = {}
         self._columns = {key: array("q") for key in ("split", "shard", "offset", "size", "checksum", "label", "group")}
         self._names, self._ends = bytearray(), array("q")
@@ -181,7 +179,7 @@ class IndexWriter:
             ends = np.cumsum((ends - starts)[order])
         arrays |= {"names": block, "ends": ends.copy()}
         sizes = {name: self.sizes[name] for name in shards}
-        return ShardIndex(self.name, sizes, names, tuple(all_groups), arrays, tuple(left_out))
+        return ShardIndex(sizes, names, tuple(all_groups), arrays, tuple(left_out))
 
     def _classes(self, given: Sequence[str]) -> tuple[tuple[str, ...], npt.NDArray[Any]]:
         """(names of the classes, the number of each label as it was met)."""
@@ -202,11 +200,11 @@ class IndexWriter:
 
 
 def index_shards_of(
-    name: str, shards: Mapping[str, int], opened: Callable[[str], IO[bytes]], shown: Shown = lambda done, total: None
+    shards: Mapping[str, int], opened: Callable[[str], IO[bytes]], shown: Shown = lambda done, total: None
 ) -> ShardIndex:
     """The index of shards, from reading all of them once. shards: name and bytes of each. opened: a shard, to read.
     shown: called with the number of shards that are read, and of all."""
-    writer, passed = IndexWriter(name), {"without an image": 0, "without an ending": 0}
+    writer, passed = IndexWriter(), {"without an image": 0, "without an ending": 0}
     writer.sizes = dict(sorted(shards.items()))
     for number, shard in enumerate(writer.sizes):
         split = split_of(shard)

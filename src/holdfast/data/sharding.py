@@ -67,6 +67,7 @@ def shard(
     Splits of the source stay what they are; none is held out. The same source gives the same bytes.
 
     >>> import tempfile
+    >>> from holdfast.data import load
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     said = shard("digits", folder + "/shards")
     ...     len(load(folder + "/shards").train), said.partition(": ")[2]
@@ -81,7 +82,7 @@ def shard(
     refuse(data.problems if unlabelled else find_problems(data, least=1, training=False), data.name)
     for said in map(str, data.notes):
         note(said)
-    writer = IndexWriter(printable(folder.resolve().name))
+    writer = IndexWriter()
     done, total = 0, sum(map(len, data.splits.values()))
     base = _base(source, data)
     with filling(folder) as temporary:

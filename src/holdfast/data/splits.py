@@ -8,7 +8,6 @@ import os
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final, Protocol, Self, overload
 
@@ -122,9 +121,11 @@ class Paths(Sequence[Path]):
     """
 
     def __init__(self, paths: Iterable[str | os.PathLike[str]]) -> None:
-        encoded = [os.fsencode(path) for path in paths]
-        self._block = b"".join(encoded)
-        self._ends = array("q", accumulate(map(len, encoded), initial=0))
+        block, self._ends = bytearray(), array("q", [0])
+        for path in paths:  # one at a time: an iterator of a million need never be a list
+            block += os.fsencode(path)
+            self._ends.append(len(block))
+        self._block = bytes(block)
 
     def __len__(self) -> int:
         return len(self._ends) - 1
@@ -299,7 +300,7 @@ def hold_out(split: Split, share: float, seed: int) -> tuple[Split, Split]:
     order = torch.randperm(len(split), generator=generator)
     labels = split.labels[order]
     held = torch.zeros(len(split), dtype=torch.bool)
-    for label in set(labels.tolist()):
+    for label in labels.unique().tolist():
         own = order[labels == label]
         held[own[: min(round(share * len(own)), len(own) - 1)]] = True
     return split.subset((~held).nonzero().flatten()), split.subset(held.nonzero().flatten())

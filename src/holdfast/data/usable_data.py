@@ -72,7 +72,7 @@ def find_problems(data: Dataset, *, least: int = 2, training: bool = True) -> li
             at = int(outside.nonzero()[0])
             where = f"label {int(own[at])} at position {at} of the {split} split is out of range"
             found.append(f"{where}: there are {count} classes, so labels are 0..{count - 1}")
-    present = set(data.train.labels.tolist())
+    present = set(data.train.labels.unique().tolist())
     lacking = [(label, name) for label, name in enumerate(data.classes if training else ()) if label not in present]
     remedy = f"add some, or remove the class from every split{more}"
     return found + [f"class {brief(name)} (label {label}) has no training sample; {remedy}" for label, name in lacking]
