@@ -10,7 +10,6 @@ import argparse
 import hashlib
 import os
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
@@ -34,7 +33,7 @@ from benchmarks.record import write_result
 CLASSES, SIDE, HELD_OUT = 20, 32, 0.1
 BATCH = 256
 REPEATS = 5
-PARTS = ("speed", "memory", "same", "resume", "mixing")
+PARTS = ("speed", "memory", "resume", "mixing")
 
 
 def make_folder(folder: Path, count: int) -> Path:
@@ -66,18 +65,19 @@ def make_shards(folder: Path) -> tuple[Path, float | None]:
     return place, time.perf_counter() - started
 
 
-def rate(source: Path, *, workers: int, images: int) -> float:
-    """Images per second of reading and decoding, in random order."""
+def rate(source: Path, *, workers: int, images: int) -> tuple[float, float]:
+    """Images per second of reading and decoding, in random order; and per second of this process's processor time,
+    which other work on the machine hardly changes."""
     split = load(source).train
     order = torch.randperm(len(split), generator=torch.Generator().manual_seed(0))[:images]
     loader = StreamLoader(split, batch_size=BATCH, device=torch.device("cpu"), workers=workers)
     batches = loader.batches(order)
     if workers:
         next(batches)  # the workers have started
-    started, seen = time.perf_counter(), 0
+    started, spent, seen = time.perf_counter(), time.process_time(), 0
     for batch in batches:
         seen += len(batch)
-    return seen / (time.perf_counter() - started)
+    return seen / (time.perf_counter() - started), seen / (time.process_time() - spent)
 
 
 def speed(folder: Path, shards: Path) -> dict[str, Any]:
@@ -85,44 +85,43 @@ def speed(folder: Path, shards: Path) -> dict[str, Any]:
     images = min(20_000, len(load(folder).train))
     found: dict[str, Any] = {"images": images}
     for workers in (0, 2):
-        rates: dict[str, list[float]] = {"folder": [], "shards": []}
+        rates: dict[str, list[tuple[float, float]]] = {"folder": [], "shards": []}
         for _ in range(REPEATS + 1):  # the first warms the page cache
             for name, source in (("folder", folder), ("shards", shards)):
                 rates[name].append(rate(source, workers=workers, images=images))
-        kept = {name: statistics.median(own[1:]) for name, own in rates.items()}
-        pairs = zip(rates["shards"][1:], rates["folder"][1:], strict=True)
-        found[f"{workers} workers"] = {
-            **{f"{name}_images_per_second": round(own) for name, own in kept.items()},
-            "shards_over_folder": round(statistics.median(own / other for own, other in pairs), 3),
-        }
+        for unit, what in enumerate(("second", "processor_second")[: 2 if workers == 0 else 1]):
+            own = {name: [pair[unit] for pair in values[1:]] for name, values in rates.items()}
+            ratios = [a / b for a, b in zip(own["shards"], own["folder"], strict=True)]
+            found[f"{workers} workers, images per {what}"] = {
+                **{name: round(statistics.median(values)) for name, values in own.items()},
+                "ratio": round(statistics.median(ratios), 3),
+            }
     return found
 
 
-def command(words: list[str], *, stop_after: float | None = None) -> tuple[int, float, float]:
-    """(exit code, peak memory in MiB, seconds) of a holdfast command. stop_after: seconds until it gets a SIGTERM."""
+def command(words: list[str]) -> tuple[int, float, float]:
+    """(exit code, peak memory in MiB, seconds) of a holdfast command."""
     started = time.perf_counter()
     environment = os.environ | {"OMP_NUM_THREADS": "1", "HOLDFAST_CACHE": tempfile.gettempdir()}
     with open(os.devnull, "w") as nowhere:
         child = subprocess.Popen(
             [sys.executable, "-m", "holdfast", *words], stdout=nowhere, stderr=subprocess.PIPE, env=environment
         )
-        if stop_after is not None:
-            time.sleep(stop_after)
-            child.send_signal(signal.SIGTERM)
         assert child.stderr is not None
         said = child.stderr.read().decode()
         _, status, usage = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)  # Popen need not wait again
-    if child.returncode not in (0, 143):
+    if child.returncode:
         raise SystemExit(f"{words}: {said[-2000:]}")
     return child.returncode, usage.ru_maxrss / 1024, time.perf_counter() - started
 
 
 TRAIN = ["--model", "convnet", "--epochs", "1", "--batch-size", str(BATCH), "--device", "cpu", "--workers", "0"]
+TRAIN += ["--image-size", "8"]  # what is measured here is everything but the network
 
 
-def memory(source: Path, work: Path) -> dict[str, float]:
-    """Peak memory in MiB of four commands, none of which starts a worker."""
+def memory(source: Path, work: Path) -> dict[str, Any]:
+    """Peak memory in MiB of four commands, none of which starts a worker; the weights of the first."""
     run, read = str(work / f"run-{source.name}"), ["--data", str(source), "--device", "cpu", "--workers", "0"]
     commands = {
         "train": ["train", "--data", str(source), *TRAIN, "--overwrite", "--out", run],
@@ -132,8 +131,9 @@ def memory(source: Path, work: Path) -> dict[str, float]:
     }
     found = {}
     for name, words in commands.items():
-        found[name] = round(command(words)[1], 1)
-        print(f"{source.name}: {name} {found[name]} MiB", file=sys.stderr)
+        _, peak, seconds = command(words)
+        found[name] = round(peak, 1)
+        print(f"{source.name}: {name} {found[name]} MiB, {seconds:.0f} s", file=sys.stderr)
     return found
 
 
@@ -141,29 +141,45 @@ def weights(run: Path) -> str:
     return hashlib.sha256((run / "model.safetensors").read_bytes()).hexdigest()
 
 
-def same(folder: Path, shards: Path, work: Path) -> dict[str, Any]:
-    """One epoch from the folder and from the shards: are the weights the same bytes?"""
-    found: dict[str, Any] = {}
-    for name, source in (("folder", folder), ("shards", shards)):
-        run = work / f"same-{name}"
-        _, peak, seconds = command(["train", "--data", str(source), *TRAIN, "--overwrite", "--out", str(run)])
-        found[name] = {"sha256": weights(run), "seconds": round(seconds, 1), "peak_mib": round(peak, 1)}
-    return {**found, "same_weights": found["folder"]["sha256"] == found["shards"]["sha256"]}
+def resume(shards: Path, work: Path, *, shuffle: str, whole: Path | None = None) -> dict[str, Any]:
+    """A SIGTERM in the middle of an epoch, then --resume: do the weights stay the same bytes?
+
+    whole: the same training that nothing stopped, where there is one.
+    """
+    words = ["train", "--data", str(shards), *TRAIN, "--shuffle", shuffle]
+    if whole is None:
+        whole = work / f"whole-{shuffle}"
+        command([*words, "--out", str(whole)])
+    cut = work / f"cut-{shuffle}"
+    steps = stopped_at(words, cut)
+    command(["train", "--resume", "--out", str(cut)])
+    return {"stopped_after_steps": steps, "same_weights": weights(cut) == weights(whole)}
 
 
-def resume(shards: Path, work: Path) -> dict[str, Any]:
-    """A SIGTERM in the middle of an epoch, then --resume, for both shuffles: do the weights stay the same bytes?"""
-    found = {}
-    for shuffle in ("full", "window"):
-        words = ["train", "--data", str(shards), *TRAIN, "--shuffle", shuffle, "--shuffle-window", "4096"]
-        _, _, seconds = command([*words, "--overwrite", "--out", str(work / "whole")])
-        code, _, _ = command([*words, "--overwrite", "--out", str(work / "cut")], stop_after=0.6 * seconds)
-        metrics = work / "cut" / "metrics.jsonl"
-        middle = code == 143 and not (metrics.exists() and metrics.read_text())
-        command(["train", "--resume", "--out", str(work / "cut")])
-        equal = weights(work / "cut") == weights(work / "whole")
-        found[shuffle] = {"stopped_in_the_middle": middle, "same_weights": equal}
-    return found
+def stopped_at(words: list[str], out: Path) -> int:
+    """Start a training, stop it with a SIGTERM in its first epoch, and say after how many steps that was."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    everything = [sys.executable, "-c", STOPPING, *words, "--out", str(out)]
+    child = subprocess.run(everything, capture_output=True, text=True, env=environment, check=False)
+    assert child.returncode == 143, child.stderr[-2000:]
+    newest = max((out / "checkpoint").glob("step-*"))
+    return int(newest.name.removeprefix("step-"))
+
+
+STOPPING = """
+import os, signal, sys
+from holdfast.cli import main
+from holdfast.train.progress import Progress
+steps = 0
+def step(self):
+    global steps
+    steps += 1
+    if steps == 5:
+        os.kill(os.getpid(), signal.SIGTERM)
+Progress.step = step
+sys.exit(main(sys.argv[1:]))
+"""
+"""A training that sends itself a SIGTERM in its fifth step."""
 
 
 def mixed(images: int = 100_000) -> list[dict[str, Any]]:
@@ -202,31 +218,44 @@ def main() -> None:
             "shard_bytes": sum(path.stat().st_size for path in places[count][1].iterdir()),
             "seconds_to_shard": places[count][2] and round(places[count][2], 1),
         }
-    largest = places[max(options.sizes)]
+    largest, smallest = places[max(options.sizes)], places[min(options.sizes)]
+
+    def record(name: str, value: Any) -> None:
+        figures[name] = value
+        print(f"{name}: {value}", flush=True)
+        if options.out:  # after each part: the last ones take long
+            write_result(options.out, figures, gpu=False)
+
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
         if "speed" in options.only:
-            figures["speed"] = speed(*largest[:2])
-        if "memory" in options.only:
-            peaks = {n: {s.name.split("-")[0]: memory(s, work) for s in own[:2]} for n, own in places.items()}
-            figures["peak_mib"] = {str(n): own for n, own in peaks.items()}
-            low, high = min(peaks), max(peaks)
-            if high > low:
-                figures["bytes_per_image"] = {
-                    kind: {name: round((peaks[high][kind][name] - own) * 2**20 / (high - low))
-                           for name, own in peaks[low][kind].items()}
-                    for kind in peaks[low]
-                }  # fmt: skip
-        if "same" in options.only:
-            figures["same"] = same(*largest[:2], work)
-        if "resume" in options.only:
-            figures["resume"] = resume(largest[1], work)
+            record("speed", speed(*largest[:2]))
         if "mixing" in options.only:
-            figures["mixing"] = mixed()
-    for name, value in figures.items():
-        print(f"{name}: {value}")
-    if options.out:
-        write_result(options.out, figures, gpu=False)
+            record("mixing", mixed())
+        if "memory" in options.only:
+            peaks: dict[str, dict[str, dict[str, float]]] = {}
+            for count in sorted(options.sizes, reverse=True):
+                peaks[str(count)] = {own.name.split("-")[0]: memory(own, work) for own in places[count][:2]}
+                record("peak_mib", peaks)
+                if count == max(options.sizes):
+                    runs = [work / f"run-{own.name}" for own in largest[:2]]
+                    record("same_weights", weights(runs[0]) == weights(runs[1]))
+            record("bytes_per_image", slopes(peaks))
+        if "resume" in options.only:
+            known = work / f"run-{largest[1].name}"
+            found = {"full": resume(largest[1], work, shuffle="full", whole=known if known.exists() else None)}
+            found["window"] = resume(smallest[1], work, shuffle="window")
+            record("resume", found)
+
+
+def slopes(peaks: dict[str, dict[str, dict[str, float]]]) -> dict[str, dict[str, int]]:
+    """Bytes that each image more adds to the peak, between the smallest and the largest set."""
+    low, high = min(peaks, key=int), max(peaks, key=int)
+    more = max(int(high) - int(low), 1)
+    return {
+        kind: {name: round((peaks[high][kind][name] - peak) * 2**20 / more) for name, peak in own.items()}
+        for kind, own in peaks[low].items()
+    }
 
 
 if __name__ == "__main__":

@@ -189,7 +189,7 @@ def forge(folder: Path, **changed: int) -> None:
 CHANGED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a missing shard": (lambda f: (f / "train-0001.tar").unlink(), "1 of 3 shards of .* are missing: train-0001.tar"),
     "a longer shard": (lambda f: tar(f / "val-0000.tar", samples(0, 30)), "'val-0000.tar' .* has changed since it was"),
-    "a cut shard": (lambda f: os.truncate(f / "train-0000.tar", 3000), r"'train-0000.tar' .* \(3,000 bytes, 20,480 then"),
+    "a cut shard": (lambda f: os.truncate(f / "train-0000.tar", 3000), r"'train-0000.tar' .* \(3,000 bytes, 20,480"),
     "another shard": (lambda f: tar(f / "new.tar", samples(0, 2)), "has shards that its index does not know: new.tar"),
     "other bytes": (spoil_bytes, "the bytes of s000.png in .*train-0000.tar have changed since they were indexed"),
     "an index cut off": (lambda f: os.truncate(f / INDEX, 300), "cannot use the index .*; make it anew: holdfast data"),
@@ -213,7 +213,18 @@ def test_what_changed_since_indexing_ends_with_code_2_and_its_name(
     change, message = CHANGED[case]
     index(theirs)
     change(theirs)
-    words = ["--data", str(theirs), "--epochs", "1", "--device", "cpu", "--workers", "0", "--out", str(theirs / "../run")]
+    words = [
+        "--data",
+        str(theirs),
+        "--epochs",
+        "1",
+        "--device",
+        "cpu",
+        "--workers",
+        "0",
+        "--out",
+        str(theirs / "../run"),
+    ]
     assert main(["train", *words]) == 2
     told = capsys.readouterr().err
     with pytest.raises(HoldfastError, match=message):

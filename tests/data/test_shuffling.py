@@ -62,11 +62,10 @@ def test_a_perfect_shuffle_scores_one() -> None:
 
 
 def test_stored_order_scores_as_badly_as_can_be_computed() -> None:
-    """Batches of one class each: the variance of a count is B² (1/K)(1 − 1/K), by hand."""
+    """Batches of one class each: the variance of a count is B² p(1 − p) instead of B p(1 − p) (N − B)/(N − 1)."""
     n, size, classes = 1000, 50, 5
     found = mixing(torch.arange(n), torch.arange(n) * classes // n, batch_size=size)
-    share = 1 / classes
-    assert found.classes == pytest.approx(size**2 / (size * (n - size) / (n - 1)) * (share * (1 - share)) / (share * (1 - share)))
+    assert found.classes == pytest.approx(size * (n - 1) / (n - size))
     assert found.neighbours > 5
 
 

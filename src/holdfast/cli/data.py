@@ -96,7 +96,9 @@ def data_shard(words: list[str]) -> int:
 
     values = dict(vars(options))
     with make_progress(not values.pop("quiet")) as shown:
-        said = shard(values.pop("source"), values.pop("out"), shown=partial(_show, shown, "images"), note=narrate, **values)
+        said = shard(
+            values.pop("source"), values.pop("out"), shown=partial(_show, shown, "images"), note=narrate, **values
+        )
     say(said)
     return 0
 

@@ -319,10 +319,7 @@ def _duplicates(data: Dataset, hashes: Array, small: Array, near: float) -> tupl
         return sample_of(data, names[part], i - firsts[part])
 
     found = find_duplicates(hashes, small, near=near)
-    return tuple(
-        DuplicateSamples(tuple(map(sample, own.members)), own.exact, own.distance)
-        for own in found
-    )
+    return tuple(DuplicateSamples(tuple(map(sample, own.members)), own.exact, own.distance) for own in found)
 
 
 def sample_of(data: Dataset, split: str, position: int) -> DataSample:

@@ -1,7 +1,7 @@
 """JPEG files decoded on a GPU: ``--decode gpu``. Open this file to change what is left to the CPU.
 
-nvJPEG undoes the cosine transform and enlarges colour by rules of its own, and a photograph is shrunk by torch instead of
-Pillow: pixels differ from those of ``--decode cpu`` by a few grey levels.
+nvJPEG undoes the cosine transform and enlarges colour by rules of its own, and a photograph is shrunk by torch instead
+of Pillow: pixels differ from those of ``--decode cpu`` by a few grey levels.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ AT_ONCE: Final = 64
 
 
 def encoded(split: FileSplit, position: int) -> Tensor:
-    """What a worker hands over of an image: the bytes (L,) of a plain JPEG, or the pixels (C, H, W) of anything else."""
+    """What a worker hands over of an image: the bytes (L,) of a plain JPEG, or the pixels (C, H, W) of any other."""
     path = split.paths[position]
     content = path.read_bytes()
     with open_image(BytesIO(content)) as file:  # the header alone
@@ -33,8 +33,8 @@ def encoded(split: FileSplit, position: int) -> Tensor:
 
 
 def decoded(items: list[Tensor], *, size: tuple[int, int], channels: int, device: torch.device) -> Tensor:
-    """Images uint8 (B, C, H, W) on a device, of what :func:`encoded` made of each: scaled to just cover the size, cropped
-    at the centre."""
+    """Images uint8 (B, C, H, W) on a device, of what :func:`encoded` made of each: scaled to just cover the size,
+    cropped at the centre."""
     from torchvision.io import ImageReadMode, decode_jpeg
 
     mode = ImageReadMode.RGB if channels == 3 else ImageReadMode.GRAY

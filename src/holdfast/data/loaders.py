@@ -115,7 +115,7 @@ class StreamLoader:
         reader: DataLoader[Read] = DataLoader(
             _Decoded(self.split, encoded=self.on_device),
             batch_size=None,  # a position of this sampler is a whole batch
-            sampler=positions,  # type: ignore[arg-type]
+            sampler=positions,
             num_workers=self.workers,
             worker_init_fn=partial(leave_signals_to, os.getpid()),
             pin_memory=self.device.type == "cuda",

@@ -165,7 +165,9 @@ def open_url(url: str) -> tuple[Any, str]:
     try:
         import fsspec
     except ImportError as error:
-        raise HoldfastError(f"{url} needs fsspec; run: pip install 'holdfast[fsspec]', or copy the data here") from error
+        raise HoldfastError(
+            f"{url} needs fsspec; run: pip install 'holdfast[fsspec]', or copy the data here"
+        ) from error
     try:
         system, path = fsspec.core.url_to_fs(url)
     except Exception as error:  # an unknown protocol, a package that is not there, credentials that are wrong

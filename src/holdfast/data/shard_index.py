@@ -163,7 +163,7 @@ class IndexWriter:
         by the alphabet."""
         columns = {key: np.frombuffer(own, np.int64) for key, own in self._columns.items()}
         names, by_label = self._classes(classes)
-        all_groups = [*groups] or name_order([*self._groups])
+        all_groups = [*groups] or name_order({*self._groups})
         by_group = np.array([all_groups.index(own) for own in self._groups] + [-1], np.int64)
         columns["label"], columns["group"] = by_label[columns["label"]], by_group[columns["group"]]
         shards = sorted(self.sizes)
@@ -212,7 +212,9 @@ def index_shards_of(
             for sample in samples_of(file, shard, shards[shard], passed):
                 writer.add(split, number, sample)
         shown(number + 1, len(writer.sizes))
-    left_out = [f"{count} {'samples' if 'image' in what else 'files'} {what}" for what, count in passed.items() if count]
+    left_out = [
+        f"{count} {'samples' if 'image' in what else 'files'} {what}" for what, count in passed.items() if count
+    ]
     return writer.finish(left_out=left_out)
 
 
@@ -247,7 +249,7 @@ def _grouped(tar: tarfile.TarFile, where: str, passed: dict[str, int]) -> Iterat
     key, parts = "", _Parts()
     done: set[str] = set()
     while (member := tar.next()) is not None:
-        tar.members = []  # tarfile would keep every one of them
+        tar.members = []  # type: ignore[attr-defined]  # tarfile would keep every one of them
         name = member.name.removeprefix("./")
         if member.isdir() or OUR_OWN.search(name) or os.path.basename(name).startswith("."):
             continue
@@ -302,7 +304,9 @@ class _Parts:
             return
         names = ", ".join(printable(own.name) for own in self.images)
         remedy = "write it again with one image per key"
-        require(len(self.images) == 1, f"the shard {where} has several images of the key {brief(key)}: {names}; {remedy}")
+        require(
+            len(self.images) == 1, f"the shard {where} has several images of the key {brief(key)}: {names}; {remedy}"
+        )
         yield _labelled(self.images[0], self.words, f"{where}: {printable(key)}")
 
 
@@ -323,7 +327,8 @@ def _labelled(sample: Sample, words: Mapping[str, bytes], where: str) -> Sample:
         raise HoldfastError(f"{where}.json has the label {brief(label)}; labels are words, or numbers from 0 on")
     text_of = {key: own for key in ("class", "group") if isinstance(own := said.get(key), str)}
     ours = said.get("holdfast") if isinstance(said.get("holdfast"), dict) else {}
-    name = ours.get("name") if isinstance(ours.get("name"), str) and not unsafe(ours["name"]) else sample.name
+    named_so = isinstance(ours.get("name"), str) and not unsafe(ours["name"])
+    name = str(ours["name"]) if named_so else sample.name
     group = text_of.get("group")
     if group is None and isinstance(said.get("group"), int):
         group = str(said["group"])

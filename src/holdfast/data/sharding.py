@@ -1,5 +1,5 @@
-"""``holdfast data shard``: write a data set as tar shards in WebDataset's layout, with an index. Open this file to change
-what a shard holds.
+"""``holdfast data shard``: write a data set as tar shards in WebDataset's layout, with an index. Open this file to
+change what a shard holds.
 
 A sample is ``NAME.jpg`` (or as its file ends), ``NAME.cls`` with the number of its class, and ``NAME.json`` with label,
 class and group. Files keep their bytes; what is not a file is written as PNG, which loses nothing.
@@ -127,7 +127,9 @@ def _refuse_place(folder: Path, source: Any, *, overwrite: bool) -> None:
         return
     require(folder.is_dir(), f"{printable(folder)} is a file; choose another folder")
     others = [entry.name for entry in os.scandir(folder) if not entry.name.endswith((".tar", INDEX))]
-    require(not others, f"{printable(folder)} holds other files, such as {printable((others or [''])[0])}; choose another")
+    require(
+        not others, f"{printable(folder)} holds other files, such as {printable((others or [''])[0])}; choose another"
+    )
     used = any(os.scandir(folder))
     require(overwrite or not used, f"{printable(folder)} holds shards already; replace them with --overwrite")
 
@@ -220,7 +222,9 @@ def _ending(content: bytes) -> str:
 def _png(pixels: Any) -> bytes:
     """uint8 (C, H, W) as a PNG file."""
     file = BytesIO()
-    Image.fromarray(np.ascontiguousarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))).save(file, "PNG")
+    Image.fromarray(np.ascontiguousarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))).save(
+        file, "PNG"
+    )
     return file.getvalue()
 
 
@@ -259,13 +263,15 @@ class _ShardFiles:
         info = tarfile.TarInfo(name)
         info.size = len(content)
         self.tar.addfile(info, BytesIO(content))
-        self.tar.members = []  # tarfile would keep every one of them
+        self.tar.members = []  # type: ignore[attr-defined]  # tarfile would keep every one of them
         return self.tar.offset - -(-len(content) // BLOCK) * BLOCK
 
     def _next(self) -> None:
         self._close()
         self.name = f"{self.split}-{self.count:06d}.tar"
-        self.tar = tarfile.open(self.folder / self.name, "w", format=tarfile.GNU_FORMAT, encoding="utf-8")
+        self.tar = tarfile.open(  # noqa: SIM115 (until the next shard)
+            self.folder / self.name, "w", format=tarfile.GNU_FORMAT, encoding="utf-8"
+        )
         self.writer.sizes[self.name] = 0
         self.count += 1
 
@@ -281,6 +287,4 @@ class _ShardFiles:
         if kind is None:
             self._close()
         elif self.tar is not None:
-            self.tar.fileobj.close()  # type: ignore[union-attr]
-
-
+            self.tar.fileobj.close()

@@ -1,5 +1,5 @@
-"""The order of an epoch: a full shuffle, or one by blocks and windows for data that is read best in long pieces; and how
-well an order is mixed. Open this file to change what ``--shuffle window`` does.
+"""The order of an epoch: a full shuffle, or one by blocks and windows for data that is read best in long pieces; and
+how well an order is mixed. Open this file to change what ``--shuffle window`` does.
 """
 
 from __future__ import annotations

@@ -300,7 +300,7 @@ def hold_out(split: Split, share: float, seed: int) -> tuple[Split, Split]:
     order = torch.randperm(len(split), generator=generator)
     labels = split.labels[order]
     held = torch.zeros(len(split), dtype=torch.bool)
-    for label in labels.unique().tolist():
+    for label in np.unique(labels.numpy()).tolist():
         own = order[labels == label]
         held[own[: min(round(share * len(own)), len(own) - 1)]] = True
     return split.subset((~held).nonzero().flatten()), split.subset(held.nonzero().flatten())
@@ -342,9 +342,10 @@ def _hash_split(split: Split, digest: Any) -> str:
             digest.update(split.read(part).contiguous().numpy().tobytes())
         return "pixels" if len(positions) == len(split) else f"labels and the pixels of {len(positions)} images"
     try:
-        sizes = array("q", map(_file_size, inner.paths))
+        files: Sequence[Path | Member] = inner.paths
+        sizes = array("q", map(_file_size, files))
         whole = sum(sizes) <= MOST_BYTES
-        for path, size in zip(inner.paths, sizes, strict=True):
+        for path, size in zip(files, sizes, strict=True):
             digest.update(f"{_short_name(path)}/{size}/".encode("utf-8", "surrogateescape"))
             if whole:
                 digest.update(path.read_bytes())

@@ -181,7 +181,7 @@ def predict(
 
 
 class _Sources(Sequence[str]):
-    """Where every image of a split comes from, said when it is asked for: a million paths take hundreds of megabytes."""
+    """Where every image of a split comes from, said when it is asked for: a million paths take gigabytes."""
 
     def __init__(self, images: Split) -> None:
         self.images = images

@@ -19,7 +19,7 @@ def holds_shards(path: Path) -> bool:
 
 @reader(
     "shards",
-    about="Tar shards in WebDataset's layout, as 'holdfast data shard' writes them: a folder, a .tar, or a URL of either.",
+    about="Tar shards in WebDataset's layout, as 'holdfast data shard' writes them: a folder, a file, or a URL.",
     suffixes=(".tar",),
     urls=True,
     recognises=holds_shards,
