@@ -24,7 +24,8 @@ from PIL import Image
 
 from holdfast.data import load, shard
 from holdfast.data.loaders import StreamLoader
-from holdfast.data.shuffling import mixing, window_order
+from holdfast.data.shuffling import epoch_order, mixing, window_order
+from holdfast.settings import DataSettings
 
 if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -189,7 +190,7 @@ def mixed(images: int = 100_000) -> list[dict[str, Any]]:
     for window in (1024, 4096, 16384, 65536):
         for size in (32, 128, 256):
             seeds = [mixing(window_order(images, s, window=window), labels, batch_size=size) for s in range(5)]
-            full = [mixing(torch.randperm(images), labels, batch_size=size) for _ in range(5)]
+            full = [mixing(epoch_order(images, s, DataSettings()), labels, batch_size=size) for s in range(5)]
             rows.append({
                 "window": window, "batch_size": size,
                 **{f"{of}_{name}": round(statistics.mean(getattr(own, name) for own in found), 3)

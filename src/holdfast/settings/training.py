@@ -72,7 +72,7 @@ class DataSettings(Bounded):
     """What to train on."""
 
     name: Annotated[str, arg(name="data")] = "coloured-digits"
-    """A built-in set, an .npz file, a folder of images, a CSV/Parquet table, or hf:NAME_OR_PATH."""
+    """A built-in set, an .npz file, a folder of images, tar shards or their URL, a table, or hf:NAME_OR_PATH."""
     root: Unset[str] = None
     """Where built-in sets lie or are downloaded to (default: $HOLDFAST_ROOT, or ./data)."""
     image_size: Annotated[Unset[int], Within(1, 4096, "..")] = None
