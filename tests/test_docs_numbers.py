@@ -214,7 +214,7 @@ def percent(share: float) -> str:
 
 
 def test_what_a_new_last_layer_gains() -> None:
-    found: dict[str, Any] = recorded("repair")
+    found: dict[str, Any] = recorded("repair") | recorded("repair_waterbirds")
     expected = [
         [
             REPAIRED[name],
@@ -231,6 +231,10 @@ def test_what_a_new_last_layer_gains() -> None:
     own = found["digits-2"]["dfr, balanced"]
     assert f"took {own['processor_seconds']:.1f} processor seconds" in plain("docs/how-to/repair.md")
     assert f"fitted on {own['held_out']:.0f} images" in plain("docs/how-to/repair.md")
+    birds = found["waterbirds"]
+    assert f"on Waterbirds {birds['dfr, balanced']['cpu_seconds']:.0f} seconds" in plain("docs/how-to/repair.md")
+    whole = [percent(birds[row]["accuracy"]) for row in ("erm", "afr, as trained, no groups")]
+    assert f"accuracy of all images from {whole[0]} to {whole[1]} %" in plain("docs/how-to/repair.md")
 
 
 def test_what_a_data_check_finds() -> None:
@@ -257,3 +261,35 @@ def test_what_a_data_check_finds() -> None:
         ),
     ):
         assert words in text
+
+
+def test_fine_tuning_beside_timm() -> None:
+    found: dict[str, Any] = recorded("finetune")
+    rows = table(ROOT / "docs/how-to/fine-tune.md", "", "held-out photos")
+    held = {name: percent(fmean(run["held_out"] for run in runs)) for name, runs in found["runs"].items()}
+    tested = [
+        "{} ({} to {})".format(*(percent(own[key]) for key in ("accuracy", "low", "high")))
+        for own in found["test"].values()
+    ]
+    assert [row[1:] for row in rows] == [[held["holdfast"], tested[0]], [held["timm"], tested[1]], ["", tested[2]]]
+    gain = found["holdfast - timm"]
+    said = "{} points ahead on the test photos, 95 % interval {} to {} over seeds".format(
+        percent(gain["mean"]), *map(percent, gain["over seeds"])
+    )
+    assert said in plain("docs/how-to/fine-tune.md")
+
+
+def test_curvature_of_a_trained_network() -> None:
+    found: dict[str, Any] = recorded("curvature_trained")
+    whole = found["population"]
+    expected = [
+        [
+            f"{own['n']:,}",
+            f"{fmean(own['λ1']):.1f}",
+            "{:.1f} to {:.1f}".format(*own["λ1, interval"]),
+            "{:.2f} to {:.2f}".format(*own["λ1/λ5, interval"]),
+        ]
+        for own in (found["samples of 250"], found["samples of 1000"])
+    ]
+    expected.append([f"{whole['n']:,}", f"{whole['λ1']:.1f}", "", f"{whole['λ1/λ5']:.2f}"])
+    assert table(ROOT / "docs/methods/curvature.md", "images", "λ1, mean of eight samples") == expected
