@@ -158,8 +158,8 @@ def test_a_truncated_shard_is_refused_wherever_it_ends(kept: int, tmp_path: Path
     content = path.read_bytes().rstrip(b"\0")
     content += bytes(-len(content) % 512) + bytes(1024)  # without the zeros that tar fills its last record with
     path.write_bytes(content[:kept])
-    with pytest.raises(HoldfastError, match="cut.tar"):
-        load(path)
+    with pytest.raises(HoldfastError, match="the shard cut.tar"):
+        open_shards(path)
 
 
 def spoil_bytes(folder: Path) -> None:
