@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ import pytest
 from holdfast.comparisons.leases import (
     CELLS,
     HEARTBEAT,
+    Holder,
     Lease,
     LeasedProgress,
     LeaseLost,
@@ -190,15 +192,64 @@ def test_liveness_is_the_observers_own_clock_and_a_change(tmp_path: Path) -> Non
 
 
 def test_the_time_of_day_may_jump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    watch = LeaseWatch(seconds=5)
+    jumps = [0.0]
+    monkeypatch.setattr(time, "time", lambda: 1.8e9 + jumps[-1])
+    watch = LeaseWatch(seconds=20)
     with leased(tmp_path, "cell", seconds=SHORT) as lease:
         assert lease is not None
-        for jump in (0, 1e9, -1e9):
-            monkeypatch.setattr(time, "time", lambda jump=jump: 1.8e9 + jump)
+        assert watch.dead(tmp_path, "cell") is None
+        for jump in (0.0, 1e9, -1e9):
+            jumps.append(jump)
+            assert watch.dead(tmp_path, "cell") is None
             beats = json.loads((lease._own / HEARTBEAT).read_bytes())["beat"]
             until(lambda beats=beats: json.loads((lease._own / HEARTBEAT).read_bytes() or "{}").get("beat", 0) > beats)
             assert watch.dead(tmp_path, "cell") is None
         assert not lease.lost
+
+
+def test_a_process_of_another_machine_or_container_is_not_known_to_be_dead(tmp_path: Path) -> None:
+    with leased(tmp_path, "cell", seconds=1e6) as lease:
+        assert lease is not None
+        beat = lease._own / HEARTBEAT
+        said = json.loads(beat.read_bytes()) | {"pid": 2**22 + 1}  # no process has such a number
+        for changed, dead in [
+            ({}, True),
+            ({"pids": "pid:[1]"}, False),
+            ({"boot": "another"}, False),
+            ({"boot": None}, False),
+            ({"token": "of a heartbeat that was copied"}, False),
+            ({"pid": os.getpid()}, False),
+            ({"pid": os.getpid(), "started": "0"}, True),  # the number is another process's by now
+        ]:
+            found = Holder(lease.token, b"", said | changed)
+            assert found.surely_dead == dead, changed
+
+
+def test_a_heartbeat_of_another_is_never_overwritten(tmp_path: Path) -> None:
+    """A machine that still has the old folder under the old path, as network file systems let it for a while."""
+    with pytest.raises(LeaseLost), leased(tmp_path, "cell", seconds=1e6) as lease:  # noqa: PT012
+        assert lease is not None
+        beat = lease._own / HEARTBEAT
+        theirs = json.dumps(json.loads(beat.read_bytes()) | {"token": "theirs"})
+        beat.write_text(theirs)
+        lease._beat()
+        assert beat.read_text() == theirs
+        assert lease.lost
+
+
+def test_a_full_disk_does_not_lose_a_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with leased(tmp_path, "cell", seconds=1e6) as lease:
+        assert lease is not None
+
+        def full() -> bytes:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(lease, "_heartbeat", full)
+            lease._beat()
+        assert not lease.lost
+        lease._beat()
+        lease.require()
 
 
 def test_a_training_stops_at_its_next_step_once_the_lease_is_lost(tmp_path: Path) -> None:
@@ -219,7 +270,7 @@ def test_a_training_stops_at_its_next_step_once_the_lease_is_lost(tmp_path: Path
 
 
 def test_a_heartbeat_says_how_far_a_training_is(tmp_path: Path) -> None:
-    with leased(tmp_path, "cell", seconds=SHORT) as lease:
+    with leased(tmp_path, "cell", seconds=1e6) as lease:  # at once, not at the next renewal
         assert lease is not None
         LeasedProgress(lease).epoch({"stage": "main", "epoch": 2, "train_loss": 0.5}, 3)
         until(lambda: (found := holder(tmp_path, "cell")) and found.status == "epoch 2/3  loss 0.5000")

@@ -27,11 +27,11 @@ from holdfast.reports.report_tables import paired_table
 from holdfast.reports.sections.sensitivity import sensitivity
 from holdfast.settings import TrainSettings, build
 from holdfast.train import Interrupted
-from holdfast.train.api import load_data
 from holdfast.train.checkpoints import Checkpoints
 from holdfast.train.engine import Trainer
 from holdfast.train.folder import claim
 from holdfast.train.meters import Diverged
+from holdfast.train.preparing import load_data
 from holdfast.train.processes import InUse
 from tests.conftest import Heard, SignalAt
 

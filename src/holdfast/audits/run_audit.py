@@ -16,6 +16,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import nn
 
 from holdfast.audits.audit_data import check_request
@@ -28,7 +29,7 @@ from holdfast.audits.gates import Gate, Gates, judge_all, no_warnings, parse_gat
 from holdfast.audits.measuring import measure_all, parse_budget
 from holdfast.audits.open_models import AuditedModel, open_all
 from holdfast.data.given_data import KINDS
-from holdfast.devices import resolve_device
+from holdfast.devices import resolve_device, tf32_as_asked
 from holdfast.errors import require
 from holdfast.models.sources.module import made_by
 from holdfast.module_state import evaluating
@@ -111,12 +112,16 @@ def audit(
         how: dict[str, Any] = {"note": tell or python_warnings.warn, "artifacts": AUDIT_ARTIFACTS, "what": "audit"}
         tracking = borrowed.enter_context(Tracking(request.track, project=request.track_project, **how))
         shown = borrowed.enter_context(make_progress(False if tell is not None and progress is None else progress))
-        return _audit(given, request, chosen, made, gates, out, command, tell, said, shown, tracking)
+        where = resolve_device(request.device)
+        request = replace(request, precision=measuring_precision(request.precision, where))
+        borrowed.enter_context(tf32_as_asked(request.precision))
+        return _audit(given, request, where, chosen, made, gates, out, command, tell, said, shown, tracking)
 
 
 def _audit(
     given: Sequence[Any],
     request: AuditSettings,
+    where: torch.device,
     chosen: Sequence[str],
     made: Mapping[str, Any],
     gates: Sequence[Gate],
@@ -128,7 +133,7 @@ def _audit(
     tracking: Tracking,
 ) -> Audit:
     seconds = None if request.budget is None else parse_budget(request.budget)
-    place, started, where = None if out is None else Path(out), time.monotonic(), resolve_device(request.device)
+    place, started = None if out is None else Path(out), time.monotonic()
     if place is not None:
         claim(place, several=len(given) > 1)
     said: list[Note] = []
@@ -143,7 +148,7 @@ def _audit(
                 python_warnings.warn(str(note), RuntimeWarning, stacklevel=4)
 
     say("data", *first)
-    models = open_all(given, request, {name: made[name] for name in chosen}, where, say)
+    models = open_all(given, request, {name: made[name] for name in chosen}, where, say, progress)
     require_parts(gates, made, models[0].subject)
     texts = [one for one in (request.data, request.predictions, request.class_map, *given) if isinstance(one, str)]
     hide = redaction([*texts, place]) if request.redact_paths else lambda value: value
@@ -174,7 +179,7 @@ def _audit(
     states = {o.name: (o.state, o.reason) for o in results[0]}
     judged = judge_all(gates, request.fail_on, [m.name for m in models], found, states)
     judged += [no_warnings([note for note in said if note.level == "warning"])] if request.fail_on_warning else []
-    run = hide(run_record(request, where, command))
+    run = hide(run_record(request, where, command) | {"batch_size": models[0].subject.batch_size})
     measures = {(AGAINST, m.name): m for m in PAIRED}
     measures |= {(check, m.name): m for check in chosen for m in CHECKS[check].measures}
     made_files = []
@@ -190,6 +195,16 @@ def _audit(
         tracking.artifacts += (f"{models[0].name}/findings.json",)
     tracking.results({**headline_values(files[0]), "passed": float(made_audit.passed)})
     return made_audit
+
+
+def measuring_precision(asked: str, device: torch.device) -> str:
+    """The precision that ``auto`` is: tf32 on a GPU that has it, which torch itself takes for convolutions.
+
+    It keeps the range of fp32 and ten bits of each number, so that measurements on different devices stay comparable.
+    """
+    if asked != "auto":
+        return asked
+    return "tf32" if device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0) else "fp32"
 
 
 def _tracked(models: Sequence[AuditedModel], request: AuditSettings, chosen: Sequence[str]) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from holdfast.cli.common import (
     parse,
     plain_warnings,
     refuse_empty,
-    share_the_processor,
 )
 from holdfast.cli.compare import compare
 from holdfast.cli.completion import CompletionOptions, completion_script
@@ -35,6 +34,7 @@ from holdfast.cli.terminal import READER_LEFT, reader_left, terminal
 from holdfast.cli.train import parse_train, train
 from holdfast.cli.tune import tune
 from holdfast.errors import HoldfastError, Interrupted, RankEnded, require, require_known
+from holdfast.machine import keep_freed_memory, share_the_processor
 from holdfast.signals import ended_by_term
 
 __all__ = ["COMMANDS", "main", "parse_train"]
@@ -52,6 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = [at_home(word) for word in (sys.argv[1:] if argv is None else argv)]
     share_the_processor()
+    if argv is None:  # a process of our own; others may not like what this does to their memory
+        keep_freed_memory()
     with terminal(), plain_warnings():
         try:
             return _answer(words)

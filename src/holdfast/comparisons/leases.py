@@ -234,8 +234,8 @@ class LeaseWatch:
     It is a monotonic clock, so setting the time does nothing, and neither does a laptop that sleeps.
     """
 
-    def __init__(self, *, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self.seconds, self.clock = seconds, clock
+    def __init__(self, *, seconds: float, clock: Callable[[], float] | None = None) -> None:
+        self.seconds, self.clock = seconds, clock or time.monotonic
         self.last: dict[str, Holder | None] = {}
         self._seen: dict[str, tuple[tuple[str, bytes], float]] = {}
 
@@ -257,6 +257,7 @@ class LeasedProgress(Progress):
 
     def __init__(self, lease: Lease, inner: Progress | None = None) -> None:
         self.lease, self.inner = lease, inner or Progress()
+        self.silent = self.inner.silent
         self.notes: list[str] = []
 
     def __enter__(self) -> LeasedProgress:

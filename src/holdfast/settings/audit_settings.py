@@ -110,10 +110,11 @@ class AuditComputeSettings:
     seed: int = 0
     """Seed of attacks, of samples that checks draw, and of intervals."""
     device: Device = "auto"
-    precision: Literal["fp32", "tf32", "bf16"] = "fp32"
-    """Of the model's arithmetic."""
-    batch_size: int = 256
-    """Batch size; halved where memory runs out."""
+    precision: Literal["auto", "fp32", "tf32", "bf16"] = "auto"
+    """Of the model's arithmetic (auto: tf32 on a GPU that has it, else fp32); some checks take fp32 in any case."""
+    batch_size: Unset[int] = None
+    """Batch size, halved where memory runs out (default: 256; on a CPU fewer of large images, such as 4 of 224
+    pixels)."""
     workers: Workers = 4
 
 

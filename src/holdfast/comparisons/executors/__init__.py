@@ -6,23 +6,11 @@ which they end. It knows nothing of trainings: what a worker did before it died 
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 from holdfast.comparisons.executors.executor_protocol import PER_GPU, Crashed, Executor, WorkerDied
+from holdfast.machine import usable_cores
 from holdfast.settings.engine_settings import EngineSettings
 
-__all__ = ["Crashed", "Executor", "WorkerDied", "make_executor", "usable_cores"]
-
-
-def usable_cores() -> int:
-    """Processors that this process may use: those it is bound to, and no more than its container has a share of."""
-    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return max(1, min(bound, round(int(quota) / int(period))))
-    except (OSError, ValueError):  # no container, or "max": no limit
-        return bound
+__all__ = ["Crashed", "Executor", "WorkerDied", "make_executor"]
 
 
 def make_executor(settings: EngineSettings, *, device: str = "auto", calls: int = 1) -> Executor:

@@ -28,6 +28,7 @@ from typing import Any, NoReturn, Self
 
 from holdfast.comparisons.executors.executor_protocol import Call, Crashed, WorkerDied
 from holdfast.errors import HoldfastError, Interrupted, require
+from holdfast.machine import prepare_process
 from holdfast.signals import ENDING, WATCH, ended_by_term
 
 SERVE = "from holdfast.comparisons.executors.local_processes import serve; serve({number})"
@@ -222,6 +223,7 @@ def sharing_gpus(wanted: bool) -> Iterator[dict[str, str]]:
 def serve(number: int) -> NoReturn:
     """What the template does: import what calls need, and fork into workers until its parent closes the pipe."""
     pipe = socket.socket(fileno=number)
+    prepare_process()
     for signum in ENDING:  # schedulers signal whole groups: workers answer, and this process stays for them
         signal.signal(signum, signal.SIG_IGN)
     with suppress(OSError, EOFError):

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from holdfast.comparisons.executors.executor_protocol import PER_GPU, Call, Crashed, WorkerDied
 from holdfast.errors import HoldfastError
+from holdfast.machine import prepare_process
 
 
 class RayCluster:
@@ -42,7 +43,8 @@ class RayCluster:
             # A cluster of our own imports what this process can; a running one has its own installation.
             own: dict[str, Any] = {"runtime_env": {"env_vars": {"PYTHONPATH": path}}} if self.address is None else {}
             try:
-                self.ray.init(address=self.address, log_to_driver=False, logging_level="error", **own)
+                # "local": without an address Ray would join whatever cluster was started last on this machine.
+                self.ray.init(address=self.address or "local", log_to_driver=False, logging_level="error", **own)
             except Exception as error:  # Ray has many ways to say it
                 why = f"cannot use the Ray cluster at {self.address or 'this machine'}: {error}"
                 raise HoldfastError(f"{why}; start one with 'ray start --head', or correct --address") from error
@@ -101,6 +103,7 @@ GRACE = 120.0
 
 
 def _answer(call: Call, argument: Any, shared: Any, threads: int) -> Any:
+    prepare_process()
     import torch
 
     torch.set_num_threads(threads)

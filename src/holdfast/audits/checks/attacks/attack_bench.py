@@ -209,8 +209,8 @@ def train_surrogate(subject: Subject, plan: AttackBudget) -> nn.Module | None:
     cuda, seed = subject.device.type == "cuda", derive(subject.seed, "attacks/surrogate") % 2**31
     how: dict[str, Any] = {"model": plan.surrogate_model, "epochs": plan.surrogate_epochs, "eval_every": 0}
     how |= {"optimizer": "sgd", "lr": 0.05, "batch_size": 128}  # whatever the defaults: findings stay comparable
-    how |= {"precision": "bf16" if cuda else "fp32", "channels_last": cuda, "workers": subject.workers}
-    return fit(part, seed=seed, device=str(subject.device), progress=False, **how).model
+    how |= {"precision": "bf16" if cuda else "fp32", "channels_last": cuda, "compile": False}
+    return fit(part, seed=seed, workers=subject.workers, device=str(subject.device), progress=False, **how).model
 
 
 def fallen(wrong: Mapping[Key, Tensor], norm: Norm) -> list[str]:
