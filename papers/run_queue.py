@@ -23,7 +23,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -138,11 +138,11 @@ class QueueRun:
             given = {key: str(value) for key, value in audit.get("set", {}).items()}
             if unit.needs is not None:
                 given = {key: value.replace("NEEDED", str(self.trained(unit.needs))) for key, value in given.items()}
-            few = {key: "8" for key in given if key.endswith(".images") and self.args.rehearse}
-            settings = [word for key, value in (given | few).items() for word in ("--set", f"{key}={value}")]
-            where = ["--out", str(self.folder(unit) / f"audit-{name}"), "--quiet"]
             if self.args.rehearse:
-                where += [*([] if few else ["--budget", "8s"]), "--device", "cpu"]
+                given |= _few_images(audit.get("checks"))
+            settings = [word for key, value in given.items() for word in ("--set", f"{key}={value}")]
+            where = ["--out", str(self.folder(unit) / f"audit-{name}"), "--quiet"]
+            where += ["--device", "cpu"] if self.args.rehearse else []
             root = ["--root", str(self.root)] if self.root else []
             checks = ["--checks", *audit["checks"]] if "checks" in audit else []
             commands.append(["holdfast", "audit", str(run), *checks, *settings, *where, *root])
@@ -257,6 +257,14 @@ def _cell_values(unit: Unit) -> dict[str, Any]:
     from holdfast.comparisons.plans import study_cells
 
     return study_cells(str(PAPERS / f"{unit.study}.yaml"))[unit.cell]
+
+
+def _few_images(checks: Sequence[str] | None) -> dict[str, str]:
+    """Eight images for each check that can do with some."""
+    from holdfast.parts import CHECKS
+
+    names = [name for name in checks or CHECKS if any(f.name == "images" for f in fields(CHECKS[name].made))]
+    return {f"{name}.images": "8" for name in names}
 
 
 def _provenance(*, gpu: bool) -> tuple[str, str]:

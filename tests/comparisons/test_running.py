@@ -246,6 +246,23 @@ def test_bad_requests(tmp_path: Path, done: Comparison) -> None:
         compare(out=tmp_path, study="biasadv-sensitivty")
 
 
+def test_a_study_of_your_own_lists_its_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = tmp_path / "own.yaml"
+    cells = "cells: {slow: {lr: 0.01}, lff: {method: lff}, fast: {}}"
+    study.write_text(f"common: {{data: digits, lr: 0.1}}\n{cells}\nseeds: 5\n")
+    asked: list[Any] = []
+    monkeypatch.setattr(
+        "holdfast.comparisons.running.carry_out", lambda plan, _, **how: asked.append((plan, how["seeds"]))
+    )
+    compare(out=tmp_path, study=str(study), only=["lff", "slow"], epochs=4)
+    ((plan, seeds),) = asked
+    found = [(cell.label, cell.settings.method.name, cell.settings.optimizer.lr) for cell in plan.cells]
+    assert (found, seeds) == ([("slow", "erm", 0.01), ("lff", "lff", 0.1)], 5)
+    assert {cell.settings.loop.epochs for cell in plan.cells} == {4}
+    with pytest.raises(HoldfastError, match=r"own\.yaml lists its cells; give no others"):
+        compare(out=tmp_path, study=str(study), methods=["erm"])
+
+
 def test_runs_on_data_that_was_changed_in_between_are_not_compared(tmp_path: Path) -> None:
     def write(seed: int) -> None:
         x = np.random.default_rng(seed).integers(0, 256, (40, 8, 8), np.uint8)
