@@ -16,7 +16,7 @@ import torch
 
 import holdfast
 from holdfast.cli import main
-from holdfast.data import Dataset, load, shard
+from holdfast.data import Dataset, index, load, shard
 from holdfast.data.splits import FileSplit, hash_data
 from holdfast.errors import HoldfastError, Interrupted
 from holdfast.settings import TrainSettings, build
@@ -66,10 +66,10 @@ def test_every_file_keeps_its_bytes_and_its_place(folder: Path, shards: Path) ->
         assert [p.read_bytes() for p in first.paths] == [m.read_bytes() for m in second.paths]
         assert [p.relative_to(folder).as_posix() for p in first.paths] == [m.id for m in second.paths]  # type: ignore[union-attr]
         assert torch.equal(first.labels, second.labels)
-        index = torch.tensor([5, 0, len(first) - 1])
-        assert torch.equal(first.read(index), second.read(index))
-        part = second.subset(index)
-        assert torch.equal(part.read(torch.tensor([2])), first.read(index[2:]))
+        some = torch.tensor([5, 0, len(first) - 1])
+        assert torch.equal(first.read(some), second.read(some))
+        part = second.subset(some)
+        assert torch.equal(part.read(torch.tensor([2])), first.read(some[2:]))
     assert len(list(shards.glob("train-*.tar"))) > 1, "or nothing is shown of where one ends"
 
 
@@ -94,7 +94,9 @@ def test_shards_unpack_to_the_folder_and_say_label_and_class(folder: Path, shard
 
 
 def test_the_same_source_gives_the_same_bytes(folder: Path, shards: Path, tmp_path: Path) -> None:
+    """The index made anew of the shards too: every name in them is there once."""
     shard(folder, tmp_path / "data", megabytes=0.02)
+    index(tmp_path / "data", overwrite=True)
     names = sorted(path.name for path in shards.iterdir())
     assert names == sorted(path.name for path in (tmp_path / "data").iterdir())
     assert all((tmp_path / "data" / name).read_bytes() == (shards / name).read_bytes() for name in names)
