@@ -27,9 +27,9 @@ import numpy as np
 from record import write_result
 
 from holdfast.comparisons.cell_training import CellOutcome, CellTask, train_cells
-from holdfast.comparisons.executors import local_processes, make_executor
-from holdfast.comparisons.leases import leased
 from holdfast.comparisons.running import compare
+from holdfast.executors import local_processes, make_executor
+from holdfast.executors.leases import leased
 from holdfast.settings import TrainSettings
 from holdfast.settings.engine_settings import EngineSettings
 

@@ -26,8 +26,8 @@ from typing import Any
 
 from record import write_result
 
-from holdfast.comparisons.leases import CELLS, holder
 from holdfast.comparisons.running import compare
+from holdfast.executors.leases import CELLS, holder
 
 METHODS = ("erm", "lff", "mixup", "label-smoothing")
 WAYS = ("one", "local", "ray", "ray-killed", "ray-driver-killed")

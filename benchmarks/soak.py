@@ -28,8 +28,8 @@ import torch
 from record import write_result
 
 from holdfast.comparisons.cell_training import CellOutcome, CellTask, train_cell, train_cells
-from holdfast.comparisons.executors import Executor, make_executor
-from holdfast.comparisons.executors.this_process import ThisProcess
+from holdfast.executors import Executor, make_executor
+from holdfast.executors.this_process import ThisProcess
 from holdfast.settings import TrainSettings, build
 from holdfast.settings.engine_settings import EngineSettings
 

@@ -331,7 +331,7 @@ def main() -> None:
         show(todo)
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that trainings are told to save
-    from holdfast.comparisons.executors.local_processes import sharing_gpus
+    from holdfast.executors.local_processes import sharing_gpus
 
     path = os.pathsep.join(filter(None, [str(PAPERS.parent / "src"), os.environ.get("PYTHONPATH", "")]))
     with sharing_gpus(args.parallel > 1 and not args.rehearse) as shared:

@@ -19,7 +19,7 @@ LINES = (
     {"comparisons"},
     {"shortcuts", "quality", "repairs", "exports"},
     {"audits"},
-    {"detect"},
+    {"detect", "executors"},
     {"train"},
     {"methods", "ascents", "trackers"},
     {"optim"},

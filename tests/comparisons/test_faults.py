@@ -18,18 +18,17 @@ import pytest
 import torch
 
 from holdfast.cli import main
-from holdfast.comparisons import leases
-from holdfast.comparisons.cell_training import MOST_DEATHS, CellOutcome, CellTask, train_cell, train_cells
-from holdfast.comparisons.executors import WorkerDied, make_executor
-from holdfast.comparisons.executors.local_processes import LocalProcesses
-from holdfast.comparisons.executors.this_process import ThisProcess
-from holdfast.comparisons.leases import CELLS, Holder, LeaseWatch, holder
+from holdfast.comparisons.cell_training import CellOutcome, CellTask, train_cell, train_cells
 from holdfast.comparisons.running import compare
 from holdfast.errors import HoldfastError
+from holdfast.executors import WorkerDied, leases, make_executor
+from holdfast.executors.leased_tasks import MOST_DEATHS
+from holdfast.executors.leases import CELLS, Holder, LeaseWatch, holder
+from holdfast.executors.local_processes import LocalProcesses
+from holdfast.executors.this_process import ThisProcess
 from holdfast.settings import TrainSettings
 from holdfast.settings.engine_settings import EngineSettings
-
-from .test_leases import other_process, until
+from tests.executors.test_leases import other_process, until
 
 NAMES = ("erm-seed0", "erm-seed1", "lff-seed0", "lff-seed1")
 
@@ -395,7 +394,7 @@ def test_bad_settings(given: dict[str, Any], message: str) -> None:
 
 
 def test_as_many_workers_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.comparisons.executors.usable_cores", lambda: 8)
+    monkeypatch.setattr("holdfast.executors.usable_cores", lambda: 8)
 
     def workers(calls: int, **given: Any) -> int:
         return getattr(make_executor(EngineSettings(**given), device="cpu", calls=calls), "workers", 1)

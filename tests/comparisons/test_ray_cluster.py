@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.comparisons.executors import make_executor
 from holdfast.errors import HoldfastError
+from holdfast.executors import make_executor
 from holdfast.settings.engine_settings import EngineSettings
 
 HAVE_RAY = importlib.util.find_spec("ray") is not None

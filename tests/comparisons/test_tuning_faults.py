@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.comparisons import leases, optuna_study
-from holdfast.comparisons.leases import holder, leased
 from holdfast.comparisons.tuning import Tuning, tune
 from holdfast.errors import HoldfastError
+from holdfast.executors import leases, optuna_study
+from holdfast.executors.leases import holder, leased
 from holdfast.train import train
 from holdfast.train.folder import read_settings
+from tests.executors.test_leases import other_process, until
 
-from .test_leases import other_process, until
 from .test_tuning import ASKED, data
 
 optuna: Any = pytest.importorskip("optuna")

@@ -57,6 +57,7 @@ class AuditedModel:
     """One model under audit. model, data: records of the two, for findings.json. not_applicable: check -> why.
 
     words: the group columns that were asked for. extra: findings of no check. unreadable: files left out of the data.
+    whole: the reading of all classes, where the model is measured by that of some.
     """
 
     name: str
@@ -67,6 +68,7 @@ class AuditedModel:
     words: ColumnWords = field(default_factory=ColumnWords)
     extra: tuple[Finding, ...] = ()
     unreadable: tuple[Unreadable, ...] = ()
+    whole: Subject | None = None
 
     def ids(self) -> list[str]:
         split = self.subject.split
@@ -80,11 +82,16 @@ def open_all(
     device: torch.device,
     tell: TellNotes,
     progress: Progress,
+    ahead: Sequence[Callable[[list[AuditedModel]], None]] = (),
 ) -> list[AuditedModel]:
-    """Every model, the audited one first, before any is measured. checks: those to run, with their settings."""
+    """Every model with its predictions, the audited one first, before any check is measured. checks: those to run, with
+    their settings. ahead: called when all are aligned, and before they are asked for predictions."""
     if request.predictions is not None:
         require(not given, "--predictions is audited alone; leave MODEL and --against out, or it")
-        return [_from_predictions(request, device, tell)]
+        models = [_from_predictions(request, device, tell)]
+        for call in ahead:
+            call(models)
+        return models
     require(
         bool(given), "no model was given; try: holdfast audit timm:resnet18.a1_in1k --data DATA, or --predictions FILE"
     )
@@ -97,10 +104,32 @@ def open_all(
         tell(about, *(note for note in dict.fromkeys(notes) if (about, note) not in said))
         said.update((about, note) for note in notes)
 
-    return [
+    models = [
         _open(one, name, own, request, checks, device, open_set, once, progress)
         for one, name, own in zip(given, names_of(given), terms, strict=True)
     ]
+    for call in ahead:
+        call(models)
+    for model in models:
+        _ask(model, tell)
+    return models
+
+
+def _ask(model: AuditedModel, tell: TellNotes) -> None:
+    """Give a model its predictions, computed once: copies of its subject keep them."""
+    subject, notes = ready(model.subject)
+    tell(model.name, *notes)
+    if model.whole is not None:
+        whole, _ = ready(model.whole)
+        model.extra, model.whole = (accuracy(whole.predictions.correct, {"reading": "all"}),), None
+    if nameless(model):
+        model.model["answers_hash"] = _hash_answers(subject.predictions.logits)
+    model.subject = replace(subject, given=subject.predictions)
+
+
+def nameless(model: AuditedModel) -> bool:
+    """Whether only its answers tell a model from another."""
+    return model.model["hash"] is None or model.model["source"] in CODE
 
 
 def _open(
@@ -160,18 +189,12 @@ def _open(
     aligned = _align(opened, data, request, name, tell, given, progress)
     tell(name, *aligned.notes)
     reading = aligned.reading
-    subject, notes = ready(_subject(request, reading.model, reading.data, device))
-    tell(name, *notes)
-    extra: tuple[Finding, ...] = ()
+    subject, whole = _subject(request, reading.model, reading.data, device), None
     if reading.name == "restricted":
         every = aligned.readings["all"]
-        whole, _ = ready(_subject(request, every.model, every.data, device))
-        extra = (accuracy(whole.predictions.correct, {"reading": "all"}),)
+        whole = _subject(request, every.model, every.data, device)
     spec = given if isinstance(given, str) else name
     record = {"name": name, "spec": spec, "source": opened.source, "hash": opened.hash, **aligned.record()}
-    if opened.hash is None or opened.source in CODE:
-        record["answers_hash"] = _hash_answers(subject.predictions.logits)
-
     words = ColumnWords()
     if by_name and group:
         words = columns_of(source if isinstance(source, str) else "", group, data, subject.data, again=by_group)
@@ -186,12 +209,11 @@ def _open(
         record["warnings"] += [f"{setting}: {note}" for note in fitted_other.warnings]
         others[other] = fitted_other.reading.model
         record[setting] = {"spec": other, "hash": loaded.hash}
-    # predictions are computed once: a copy keeps them
-    subject = replace(subject, columns=words.group_columns(), others=others, given=subject.predictions)
+    subject = replace(subject, columns=words.group_columns(), others=others)
     about = {**_data_record(data, subject), **terms.record()}
     why = f"no gradients reach the images: {opened.no_gradients}"
     blocked = {} if opened.gradients else {n: why for n, part in CHECKS.items() if Needs.GRADIENTS in part.needs}
-    return AuditedModel(name, subject, record, about, blocked, words, extra, data.unreadable)
+    return AuditedModel(name, subject, record, about, blocked, words, (), data.unreadable, whole)
 
 
 def _at_own_size(opened: LoadedModel, data: Dataset) -> Dataset:

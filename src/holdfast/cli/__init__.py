@@ -17,6 +17,7 @@ from holdfast.cli.common import (
     is_first_rank,
     narrate,
     parse,
+    peek,
     plain_warnings,
     refuse_empty,
 )
@@ -106,8 +107,9 @@ def _dispatch(words: list[str]) -> int:
     name = _command(words)
     require_known("command", name, COMMANDS)
     started = os.environ.get("WORLD_SIZE", "1") if "RANK" in os.environ else "1"
-    able = name == "train" or started == "1"
-    require(able, f"{name} is one process, and torchrun started {started}; run it without torchrun")
+    shared = name == "train" or (name == "audit" and peek(words, "--shards") is not None)
+    remedy = "give --shards, or run it without torchrun" if name == "audit" else "run it without torchrun"
+    require(shared or started == "1", f"{name} is one process, and torchrun started {started}; {remedy}")
     return COMMANDS[name](words[len(name.split()) :])
 
 

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.comparisons.held_out_scores import held_out_score
-from holdfast.comparisons.leases import Lease, LeasedProgress, holder, leased
 from holdfast.comparisons.search_space import Space, shown_values, suggested
 from holdfast.comparisons.tuning_result import TunedTrial, Tuning
 from holdfast.errors import HoldfastError, Interrupted, require
+from holdfast.executors.leases import Lease, LeasedProgress, holder, leased
 from holdfast.settings import TrainSettings, flatten
 from holdfast.settings.search_settings import SearchSettings
 from holdfast.train.api import train

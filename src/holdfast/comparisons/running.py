@@ -20,10 +20,7 @@ import torch
 
 from holdfast.comparisons.cell_training import CellOutcome, CellTask, is_finished, train_cell, train_cells
 from holdfast.comparisons.comparison_result import Chosen, Comparison, write_comparison
-from holdfast.comparisons.executors import Executor, make_executor
-from holdfast.comparisons.executors.this_process import ThisProcess
 from holdfast.comparisons.held_out_scores import held_out_score, require_groups
-from holdfast.comparisons.leases import run_folder, sweep_all
 from holdfast.comparisons.live_table import LiveTable
 from holdfast.comparisons.plans import Axes, ComparisonPlan, GridCell, plan_study, study_cells
 from holdfast.comparisons.recipes import read_recipe
@@ -31,6 +28,9 @@ from holdfast.data import Dataset
 from holdfast.data.given_items import name_of
 from holdfast.data.usable_data import admitted
 from holdfast.errors import HoldfastError, require
+from holdfast.executors import Executor, make_executor
+from holdfast.executors.leases import run_folder, sweep_all
+from holdfast.executors.this_process import ThisProcess
 from holdfast.reports import RunFiles, read_runs, write_findings, write_report
 from holdfast.reports.arms import Arm
 from holdfast.reports.report_tables import BASELINE, ROLE

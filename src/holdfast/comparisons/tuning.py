@@ -11,10 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.comparisons.executors import Crashed, Executor, WorkerDied, make_executor
-from holdfast.comparisons.executors.this_process import ThisProcess
 from holdfast.comparisons.held_out_scores import require_groups
-from holdfast.comparisons.leases import sweep_all
 from holdfast.comparisons.optuna_study import (
     MOST_RETRIES,
     SearchTask,
@@ -29,6 +26,9 @@ from holdfast.comparisons.recipes import read_recipe
 from holdfast.comparisons.search_space import Space, check_space, default_space, given_space
 from holdfast.comparisons.tuning_result import Tuning, write_tuning
 from holdfast.errors import HoldfastError, require
+from holdfast.executors import Crashed, Executor, WorkerDied, make_executor
+from holdfast.executors.leases import sweep_all
+from holdfast.executors.this_process import ThisProcess
 from holdfast.settings import TrainSettings, build, layered, read_config
 from holdfast.settings.engine_settings import EngineSettings, split_engine
 from holdfast.settings.fields import split_off

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.comparisons.leases import (
+from holdfast.executors.leases import (
     CELLS,
     HEARTBEAT,
     Holder,

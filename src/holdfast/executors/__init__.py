@@ -1,16 +1,25 @@
-"""Where many trainings run: in this process, in local processes or on a Ray cluster.
+"""Where tasks run, such as many trainings: in this process, in local processes or on a Ray cluster.
 
 An executor calls one function on many arguments, several at once, and hands back what came of each, in the order in
-which they end. It knows nothing of trainings: what a worker did before it died is for leases to sort out.
+which they end. It knows nothing of the tasks: what a worker did before it died is for leases to sort out.
 """
 
 from __future__ import annotations
 
-from holdfast.comparisons.executors.executor_protocol import PER_GPU, Crashed, Executor, WorkerDied
+from importlib.util import find_spec
+
+from holdfast.errors import require
+from holdfast.executors.executor_protocol import PER_GPU, Crashed, Executor, WorkerDied
 from holdfast.machine import usable_cores
 from holdfast.settings.engine_settings import EngineSettings
 
-__all__ = ["Crashed", "Executor", "WorkerDied", "make_executor"]
+__all__ = ["Crashed", "Executor", "WorkerDied", "make_executor", "require_engine"]
+
+
+def require_engine(engine: str) -> None:
+    """Refuse an engine whose package is missing, before any work is done for it."""
+    able = engine != "ray" or find_spec("ray") is not None
+    require(able, "engine ray needs the package ray; pip install 'holdfast[ray]'")
 
 
 def make_executor(settings: EngineSettings, *, device: str = "auto", calls: int = 1) -> Executor:
@@ -20,12 +29,12 @@ def make_executor(settings: EngineSettings, *, device: str = "auto", calls: int 
     """
     wanted, threads = settings.parallel, settings.threads or 1
     if settings.engine == "ray":
-        from holdfast.comparisons.executors.ray_cluster import RayCluster
+        from holdfast.executors.ray_cluster import RayCluster
 
         most = int(wanted) if wanted and wanted != "auto" else None
         return RayCluster(settings.address, most=most, device=device, threads=threads)
-    from holdfast.comparisons.executors.local_processes import LocalProcesses, gpus_for
-    from holdfast.comparisons.executors.this_process import ThisProcess
+    from holdfast.executors.local_processes import LocalProcesses, gpus_for
+    from holdfast.executors.this_process import ThisProcess
 
     if wanted is None:
         return ThisProcess(threads=settings.threads)

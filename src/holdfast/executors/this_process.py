@@ -8,8 +8,8 @@ from typing import Any, Self
 
 import torch
 
-from holdfast.comparisons.executors.executor_protocol import Call, Crashed
 from holdfast.errors import HoldfastError
+from holdfast.executors.executor_protocol import Call, Crashed
 
 
 class ThisProcess:

@@ -26,14 +26,16 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
-from holdfast.comparisons.executors.executor_protocol import Call, Crashed, WorkerDied
 from holdfast.errors import HoldfastError, Interrupted, require
+from holdfast.executors.executor_protocol import Call, Crashed, WorkerDied
 from holdfast.machine import prepare_process
 from holdfast.signals import ENDING, WATCH, ended_by_term
 
-SERVE = "from holdfast.comparisons.executors.local_processes import serve; serve({number})"
+SERVE = "from holdfast.executors.local_processes import serve; serve({number})"
 GRACE = 120.0
 """Seconds that workers have to save what they are at when all is ended."""
+MAIN = b"\x8c\x08__main__"
+"""How pickles of protocol 4 and later name the module of the program itself."""
 MPS = "nvidia-cuda-mps-control"
 
 
@@ -120,7 +122,7 @@ class LocalProcesses:
     """workers: how many processes. threads: of each. gpus: spread over these, as CUDA_VISIBLE_DEVICES has them."""
 
     def __init__(self, workers: int, *, threads: int = 1, gpus: Sequence[str] = ()) -> None:
-        require(hasattr(os, "fork"), "local processes need Linux or macOS; leave --parallel out")
+        require(hasattr(os, "fork"), "local processes need Linux or macOS; leave --parallel and --shards out")
         self.workers, self.threads, self.gpus = workers, threads, list(gpus)
         self._pool: list[_Worker] = []
         self._template: _Template | None = None
@@ -133,6 +135,8 @@ class LocalProcesses:
         except Exception as error:  # whatever a data set of the caller's raises
             why = f"this data cannot be sent to other processes: {error}"
             raise HoldfastError(f"{why}; save it to a file and name that, or leave --parallel out") from error
+        own = "a class or function of the script or notebook itself, which other processes do not run"
+        require(MAIN not in self._first, f"this data holds {own}; put it into a module, or leave --parallel out")
         return self
 
     @property

@@ -12,8 +12,8 @@ import traceback
 from importlib import import_module
 from typing import Any, Self
 
-from holdfast.comparisons.executors.executor_protocol import PER_GPU, Call, Crashed, WorkerDied
 from holdfast.errors import HoldfastError
+from holdfast.executors.executor_protocol import PER_GPU, Call, Crashed, WorkerDied
 from holdfast.machine import prepare_process
 
 

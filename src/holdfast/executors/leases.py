@@ -1,6 +1,7 @@
-"""Who trains a cell: leases that are renewed, and folders that only their holder can write into.
+"""Who has a task, such as a cell: leases that are renewed, and folders that only their holder can write into.
 
 Open this file to change how a dead worker is noticed, or what keeps one that wakes up from writing over its successor.
+A *cell* here is any piece of work with a folder: a training of a comparison, or a shard of an audit.
 
 While a cell is trained, its run lies in ``OUT/.cells/CELL/TOKEN/TOKEN/CELL``, beside a heartbeat; otherwise in
 ``OUT/CELL``. Taking a cell over renames the folder TOKEN to another: a rename has one winner on every file system, and
@@ -130,7 +131,7 @@ class Lease:
             self.lost = True
             self.require()
         except OSError as error:
-            what = f"{self.place} appeared while its cell was being trained in {self.folder}"
+            what = f"{self.place} appeared while it was being worked on in {self.folder}"
             raise HoldfastError(f"{what}: {error.strerror}; remove one of them, and repeat the command") from error
         finally:
             if self.lost or not self.folder.exists():
