@@ -53,6 +53,20 @@ RECORDED: dict[tuple[str, str, str, str], dict[str, list[tuple[str, ...]]]] = {
         row: [(key, "images_per_second"), (key, "hours_per_epoch"), (key, "hours")]
         for row, key in {"plain": "plain", "with SAM": "SAM"}.items()
     },
+    ("docs/how-to/shards.md", "command", "2,000 images, folder", "shards"): {
+        f"`{name}`": [
+            *(("peak_mib", count, kind, name) for count in ("2000", "100000") for kind in ("images", "shards")),
+            *(("bytes_per_image", kind, name) for kind in ("images", "shards")),
+        ]
+        for name in ("train", "audit", "predict", "data check")
+    },
+    ("docs/how-to/shards.md", "window", "batches of 32", "shards_speed"): {
+        **{
+            row: [("mixing", 3 * nth + size, "window_classes") for size in range(3)]
+            for nth, row in enumerate(("1024", "4096", "16384 (default)", "65536"))
+        },
+        "full shuffle": [("mixing", size, "full_classes") for size in range(3)],
+    },
     ("docs/methods/attacks.md", "", "PGD-10, s", "attacks_pgd_gpu"): {
         row: [("pgd", key, SECONDS)]
         for row, key in {

@@ -23,7 +23,7 @@ from holdfast.cli.common import (
 )
 from holdfast.cli.compare import compare
 from holdfast.cli.completion import CompletionOptions, completion_script
-from holdfast.cli.data import data_check, data_make
+from holdfast.cli.data import data_check, data_index, data_make, data_shard
 from holdfast.cli.demo import demo
 from holdfast.cli.detect import describe_, detect_evaluate, detect_fit, detect_score, predict_
 from holdfast.cli.export import export_
@@ -149,8 +149,8 @@ def completion(words: list[str]) -> int:
 
 
 _FUNCTIONS: tuple[Callable[[list[str]], int], ...] = (
-    demo, train, compare, tune, audit, repair, report, data_check, data_make, detect_fit, detect_score, detect_evaluate,
-    predict_, export_, describe_, shortcuts, list_, completion,
+    demo, train, compare, tune, audit, repair, report, data_check, data_make, data_shard, data_index,
+    detect_fit, detect_score, detect_evaluate, predict_, export_, describe_, shortcuts, list_, completion,
 )  # fmt: skip
 COMMANDS = {function.__name__.strip("_").replace("_", " "): function for function in _FUNCTIONS}
 FAMILIES = {name.split()[0] for name in COMMANDS if " " in name}

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from holdfast.data.splits import Dataset, FileSplit
 from holdfast.errors import HoldfastError, brief, cut, require
 from holdfast.files import IMAGE_SUFFIXES
@@ -76,7 +78,7 @@ def find_problems(data: Dataset, *, least: int = 2, training: bool = True) -> li
             at = int(outside.nonzero()[0])
             where = f"label {int(own[at])} at position {at} of the {split} split is out of range"
             found.append(f"{where}: there are {count} classes, so labels are 0..{count - 1}")
-    present = set(data.train.labels.tolist())
+    present = set(np.unique(data.train.labels.numpy()).tolist())
     lacking = [(label, name) for label, name in enumerate(data.classes if training else ()) if label not in present]
     remedy = f"add some, or remove the class from every split{more}"
     return found + [f"class {brief(name)} (label {label}) has no training sample; {remedy}" for label, name in lacking]
