@@ -43,7 +43,8 @@ class CheckRecord:
     """What became of one check.
 
     state: "measured", "not applicable", "crashed" or "skipped". reason: why it is not measured. settings: what it was
-    set to beyond its defaults. seconds: how long it took. notes: what happened on the way.
+    set to beyond its defaults. seconds: how long it took. notes: what happened on the way. asked: whether it was
+    selected at all.
     """
 
     name: str
@@ -54,6 +55,7 @@ class CheckRecord:
     settings: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     notes: tuple[Note, ...] = ()
+    asked: bool = True
 
     @classmethod
     def of(cls, values: CheckRecord | Mapping[str, Any]) -> CheckRecord:
@@ -157,7 +159,7 @@ def write_findings(
 
 def _check_record(values: Mapping[str, Any]) -> CheckRecord:
     _typed(values, dict.fromkeys(("name", "state", "reason", "title", "about"), (str,)))
-    _typed(values, {"settings": (dict,), "seconds": (float, int), "notes": (list,)})
+    _typed(values, {"settings": (dict,), "seconds": (float, int), "notes": (list,), "asked": (bool,)})
     for note in values.get("notes", ()):
         if not isinstance(note, str):
             _typed(note, dict.fromkeys(note, (str,)))

@@ -21,6 +21,7 @@ from holdfast.files import write_atomic
 from holdfast.printable import one_line
 from holdfast.reports.arms import arms, flat, varying
 from holdfast.reports.blocks import MOST_BYTES, Section, fitted
+from holdfast.reports.figure_files import check_folder, write_figures
 from holdfast.reports.findings_file import FindingsFile, Measures, is_as_written, without_nan
 from holdfast.reports.headline import MOST_SENTENCES, Top, top, unbroken
 from holdfast.reports.run_files import FINDINGS, RunFiles, read_runs, redacted
@@ -44,12 +45,24 @@ def write_report(runs: Sequence[RunFiles], path: str | Path, *, images: bool = T
 
 
 def report_folders(
-    folders: Sequence[str | Path], path: str | Path, *, images: bool = True, redact: bool = False
-) -> Path:
-    """Write the report of the runs and audits in folders. redact: without the folders that they name."""
+    folders: Sequence[str | Path],
+    path: str | Path,
+    *,
+    images: bool = True,
+    redact: bool = False,
+    figures: str | Path | None = None,
+) -> tuple[int, int]:
+    """Write the report of the runs and audits in folders. redact: without the folders that they name.
+
+    figures: a folder for its charts as SVG and PNG and its tables as CSV and LaTeX. Returns how many there are of each.
+    """
+    if figures is not None:
+        check_folder(figures)
     runs = read_runs(folders)
+    runs = [redacted(run) for run in runs] if redact else runs
     try:
-        return write_report([redacted(run) for run in runs] if redact else runs, path, images=images)
+        write_report(runs, path, images=images)
+        return (0, 0) if figures is None else write_figures(sections(runs), figures)
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
         files = [file for folder in folders for file in sorted(Path(folder).rglob(FINDINGS))]
         changed = [str(file) for file in files if not is_as_written(file)]
@@ -82,7 +95,8 @@ def report(
     """
     if isinstance(findings, (str, os.PathLike)):
         require(name is None, f"name {name!r} is for findings alone, and {findings} has names of its own; leave it out")
-        return report_folders([findings], path)
+        report_folders([findings], path)
+        return Path(path)
     own: tuple[Any, ...] = tuple(findings) if isinstance(findings, Iterable) else (findings,)
     wrong = next((type(one).__name__ for one in own if not isinstance(one, Finding)), "")
     require(not wrong, f"a report is of findings, as holdfast.audit returns them, or of a run folder, got {wrong}")

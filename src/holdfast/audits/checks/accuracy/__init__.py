@@ -78,7 +78,7 @@ if TYPE_CHECKING:
             "calibration error, adaptive bins",
             better="lower",
             gate=True,
-            about="The same with bins of equally many images.",
+            about="The calibration error over bins of confidence that hold equally many images.",
         ),
     ),
     order=10,

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
             "λ5",
             Unit.NUMBER,
             "neither",
-            about="The same along the fifth steepest direction.",
+            about="How fast the loss rises along the fifth steepest direction in weight space.",
         ),
         Measure(
             "eigenvalue_ratio",
