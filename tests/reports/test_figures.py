@@ -32,19 +32,20 @@ def pixels(png: bytes) -> np.ndarray:
 
 
 def test_the_png_shows_the_bars_of_the_svg_at_their_length_and_in_their_colour() -> None:
-    """Widths are counted in pixels of the blended colour, and compared with the rectangles that the SVG states."""
+    """Widths are measured in pixels of the blended colour, and compared with the rectangles that the SVG states."""
     svg = standalone(bars(0.25, 1.0))
     image = pixels(rasterized(svg))
     scale = image.shape[1] / (WIDTH + 2 * MARGIN)
     drawn = re.findall(r'class="bar s(\d)"[^>]*', svg)
     assert drawn == ["0", "1"]
     for number in (0, 1):
-        (rect,) = re.findall(rf'<rect[^>]*class="bar s{number}"[^>]*>|<rect [^>]*bar s{number}[^>]*>', svg)
+        (rect,) = re.findall(rf'<rect [^>]*class="bar s{number}"[^>]*>', svg)
         wide = float(re.findall(r'width="([\d.]+)"', rect)[0])
         colour = np.array([int(SERIES[number][i : i + 2], 16) for i in (1, 3, 5)])
         shown = 0.72 * colour + 0.28 * 255
         near = (np.abs(image - shown) < 4).all(axis=2)
-        assert near.sum(axis=1).max() == pytest.approx(wide * scale, abs=6), "but for the grid lines below it"
+        columns = np.flatnonzero(near.sum(axis=0) > 10)
+        assert columns[-1] - columns[0] == pytest.approx(wide * scale, abs=6)
 
 
 def test_lines_thin_dashed_and_named_are_drawn_and_any_name_is_text_alone() -> None:

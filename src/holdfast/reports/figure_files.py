@@ -166,7 +166,8 @@ def rasterized(svg: str) -> bytes:
     made = io.BytesIO()
     with warnings.catch_warnings():  # a letter that the font lacks is drawn as a box
         warnings.filterwarnings("ignore", message="Glyph .* missing")
-        FigureCanvasAgg(drawn).print_png(made, metadata={"Software": "holdfast"})
+        FigureCanvasAgg(drawn)
+        drawn.savefig(made, format="png", dpi=DPI, metadata={"Software": "holdfast"})
     return made.getvalue()
 
 
@@ -205,13 +206,14 @@ def _draw(axes: Any, element: ElementTree.Element, down: float) -> None:
     kind, style = element.tag.rpartition("}")[2], _style(element)
     shade = float(style.get("opacity", 1.0))
     face = style["fill"]
-    paint = {
+    thickness = float(style.get("stroke-width", 0.0))
+    paint: dict[str, Any] = {
         "facecolor": "none" if face == "none" else (face, shade * float(style["fill-opacity"])),
         "edgecolor": (style["stroke"], shade) if "stroke" in style else "none",
-        "linewidth": float(style.get("stroke-width", 0.0)), "clip_on": False,
+        "linewidth": thickness, "clip_on": False,
     }  # fmt: skip
-    if "stroke-dasharray" in style:
-        paint["linestyle"] = (0, (5 / paint["linewidth"], 4 / paint["linewidth"])) if paint["linewidth"] else "solid"
+    if "stroke-dasharray" in style and thickness:
+        paint["linestyle"] = (0, (5 / thickness, 4 / thickness))  # matplotlib counts in widths of the line
     if kind == "text":
         _write(axes, element, down, style)
     elif kind == "rect":

@@ -59,7 +59,7 @@ def _ranked(run: RunFiles, rows: Sequence[Values]) -> list[Values]:
 
 def _looks(run: RunFiles) -> dict[int, Values]:
     """By position in the test set: the picture, what the model says of it, and its map."""
-    found = {}
+    found: dict[int, Values] = {}
     for row in _evidence(run, "saliency", "maps", "maps"):
         looks = records(row.get("looks"))
         if isinstance(row.get("position"), int) and looks and looks[0].get("prediction") is not None:
@@ -74,12 +74,12 @@ def _failure(run: RunFiles, others: Sequence[RunFiles]) -> Iterator[Picture]:
     theirs = {other.name: _looks(other) for other in others}
 
     def solved(row: Values) -> int:
-        found = (looks.get(row.get("position"), {}) for looks in theirs.values())
+        found = (looks.get(row["position"], {}) for looks in theirs.values())
         return sum(str(look.get("prediction")) == str(row.get("label")) for look in found)
 
     for row in sorted(wrong, key=lambda row: -solved(row))[:1]:
         yield from filter(None, [_mistake(row), _map(row, run.name if others else "")])
-        seen = ((name, looks[row.get("position")]) for name, looks in theirs.items() if row.get("position") in looks)
+        seen = ((name, looks[row["position"]]) for name, looks in theirs.items() if row["position"] in looks)
         yield from filter(None, (_map(look, name) for name, look in islice(seen, 1)))
 
 
