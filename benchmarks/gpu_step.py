@@ -1,17 +1,28 @@
 """Step and epoch times on a GPU, plain and with an ascent: ResNet-18 (CIFAR stem), batch 128, real CIFAR-10.
 
     python benchmarks/gpu_step.py --root DATA [--epochs 3] [--out benchmarks/results/gpu_step.json]
+    python benchmarks/gpu_step.py --root DATA --defaults [--out benchmarks/results/gpu_defaults.json]
 
 For each setting: the median time of a step alone (CUDA events over one batch), the time of a whole epoch with
-crop and flip on the wall clock, and their ratio: what the data path costs. DATA holds cifar10.npz.
+crop and flip on the wall clock, and their ratio: what the data path costs; and the time of the first epoch beyond that
+of the last, which compiling takes. DATA holds cifar10.npz.
+
+--defaults: what a user gets who gives no such flag, for a short and a long training, against the best flags; and what
+the choice to compile rests on. ``settings/device_defaults.py`` has two constants: SAVED_PER_ACTIVATION is (step
+captured − step compiled and captured) ÷ (batch × activations per image), COMPILE_SECONDS_PER_LAYER is compile seconds ÷
+layers ÷ sizes of batch. Both are printed as this machine has them, for several networks. Compiled kernels that torch
+has on disk from before are not used: each network compiles into an empty cache.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
+import tempfile
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import torch
 from record import write_result
@@ -20,15 +31,18 @@ from holdfast.data import Dataset, load
 from holdfast.devices import kernels
 from holdfast.methods import Context, method_of
 from holdfast.models import build_model
-from holdfast.settings import TrainSettings, build
+from holdfast.settings import TrainSettings, build, flatten
+from holdfast.settings.device_defaults import DEVICE_KEYS, break_even_steps, choose_for_device
 from holdfast.train.engine import Trainer
 from holdfast.train.progress import Progress
+from holdfast.train.training_facts import device_facts_of
 
-BF16 = {"precision": "bf16", "channels_last": True}
+PLAIN = {"precision": "fp32", "channels_last": False, "compile": False}
+BF16 = {"precision": "bf16", "channels_last": True, "compile": False}
 SETTINGS = {
-    "fp32 eager": {"capture": "off"},
-    "fp32 captured": {},
-    "tf32 captured": {"precision": "tf32", "channels_last": True},
+    "fp32 eager": {**PLAIN, "capture": "off"},
+    "fp32 captured": PLAIN,
+    "tf32 captured": {**BF16, "precision": "tf32"},
     "bf16 eager": {**BF16, "capture": "off"},
     "bf16 captured": BF16,
     "bf16 compiled, captured": {**BF16, "compile": True},
@@ -39,6 +53,9 @@ SETTINGS = {
     "bf16 compiled, captured, ASAM": {**BF16, "compile": True, "ascent": "asam"},
     "bf16 compiled, captured, Fisher F-SAM": {**BF16, "compile": True, "ascent": "fisher-fsam"},
 }
+NETWORKS = ("cifar-resnet18", "resnet18", "convnet")
+LONG = 1_000
+"""Epochs of a training that is long by any measure."""
 COMMON = {"optimizer": "sgd", "lr": 0.05, "batch_size": 128, "crop": 4, "flip": True, "eval_every": 0}
 
 
@@ -70,30 +87,72 @@ def step_time(trainer: Trainer, repeats: int = 200) -> float:
     return statistics.median(a.elapsed_time(b) for a, b in pairwise(events))
 
 
+def timed(data: Dataset, net: str, changes: dict[str, Any], epochs: int) -> dict[str, float]:
+    """compile_s: what the first epoch takes beyond the last; of a captured step that is little but compiling."""
+    trainer = make_trainer(data, net, changes, epochs=epochs)
+    trainer.run()
+    first, last = trainer.history[0]["seconds"], trainer.history[-1]["seconds"]
+    step = step_time(trainer)
+    found = {"step_ms": step, "epoch_s": last, "compile_s": first - last}
+    found["epoch_over_steps"] = last * 1e3 / (trainer.now.steps_per_epoch * step)
+    del trainer
+    torch.cuda.empty_cache()
+    return found
+
+
+def chosen(data: Dataset, net: str, epochs: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(What the defaults make of a training of so many epochs, what the choice to compile rests on)."""
+    settings = build(TrainSettings, {**COMMON, "epochs": epochs, "device": "cuda"})
+    network = build_model(net, num_classes=10, mean=(0.5,) * 3, std=(0.25,) * 3).model
+    facts = device_facts_of(settings, data, network, torch.device("cuda"))
+    flat = flatten(choose_for_device(settings, facts)[0])
+    basis = {"layers": facts.layers, "activations": facts.activations, "break_even": break_even_steps(facts, 128)}
+    return {key: flat[key] for key in DEVICE_KEYS}, basis
+
+
+def defaults(data: Dataset, net: str, epochs: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as place:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.environ["TRITON_CACHE_DIR"] = place
+        best = {
+            name: timed(data, net, changes, epochs)
+            for name, changes in (("captured", BF16), ("compiled", {**BF16, "compile": True}))
+        }
+    figures: dict[str, Any] = {"flags": best}
+    for length in (30, LONG):
+        values, basis = chosen(data, net, length)
+        figures[f"chosen for {length} epochs"] = values
+        own = best["compiled" if values["compile"] == "on" else "captured"]["step_ms"]
+        figures[f"step over best for {length} epochs"] = own / min(found["step_ms"] for found in best.values())
+    saved = (best["captured"]["step_ms"] - best["compiled"]["step_ms"]) / 1e3
+    sizes = 1 + (len(data.train) % 128 > 1)
+    figures |= basis | {
+        "saved_per_activation": saved / (128 * basis["activations"]),
+        "compile_seconds_per_layer": best["compiled"]["compile_s"] / basis["layers"] / sizes,
+        "break_even_measured": best["compiled"]["compile_s"] / saved if saved > 0 else None,
+    }
+    print(f"{net}: " + ", ".join(f"{key} {value}" for key, value in figures.items() if key != "flags"), flush=True)
+    for name, found in best.items():
+        print(f"  {name:10} step {found['step_ms']:7.3f} ms   compiling and capturing {found['compile_s']:6.1f} s")
+    return figures
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--root", required=True)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--only", nargs="*", default=list(SETTINGS))
+    parser.add_argument("--defaults", action="store_true")
     parser.add_argument("--commit")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     data = load("cifar10", root=args.root)
-    figures = {}
-    for name in args.only:
-        trainer = make_trainer(data, "cifar-resnet18", SETTINGS[name], epochs=args.epochs)
-        trainer.run()
-        epoch = trainer.history[-1]["seconds"]
-        steps = trainer.now.steps_per_epoch
-        step = step_time(trainer)
-        ratio = epoch * 1e3 / (steps * step)
-        figures[name] = {"step_ms": step, "epoch_s": epoch, "epoch_over_steps": ratio}
-        print(
-            f"{name:38} step {step:7.3f} ms   epoch {epoch:7.3f} s   x{ratio:.3f}",
-            flush=True,
-        )
-        del trainer
-        torch.cuda.empty_cache()
+    figures: dict[str, Any] = {}
+    if args.defaults:
+        figures = {net: defaults(data, net, args.epochs) for net in NETWORKS}
+    for name in [] if args.defaults else args.only:
+        figures[name] = found = timed(data, "cifar-resnet18", SETTINGS[name], args.epochs)
+        shown = f"step {found['step_ms']:7.3f} ms   epoch {found['epoch_s']:7.3f} s   x{found['epoch_over_steps']:.3f}"
+        print(f"{name:38} {shown}   first epoch {found['compile_s']:+.1f} s", flush=True)
     if args.out:
         write_result(args.out, figures, commit=args.commit)
 

@@ -1,14 +1,14 @@
 """Trainings at once against one after the other, and what scheduling them costs.
 
-    python benchmarks/parallel.py gpu --root DATA [--at-once 1 2 3 4] [--out benchmarks/results/parallel_gpu.json]
+    python benchmarks/parallel.py gpu [--at-once 1 2 4] [--out benchmarks/results/parallel_gpu.json]
     python benchmarks/parallel.py cpu [--at-once 1 2 ...] [--out benchmarks/results/parallel_cpu.json]
     python benchmarks/parallel.py overhead [--cells 1000] [--at-once 16] [--out benchmarks/results/scheduling.json]
 
-gpu: twelve trainings of a ResNet-18 with CIFAR stem, and of one with ImageNet stem, on 10,000 images of CIFAR-10 in
-bf16, as local processes on one GPU, with and without MPS; the clock runs from the start of the first training to the
-end of the last, so that the start of processes is not counted. DATA holds cifar10.npz. cpu: the same for a
-small network on the embedded digits, with one thread each. overhead: cells that sleep for a second under their leases;
-the ideal is cells × 1 s ÷ workers.
+gpu: N trainings of a ResNet-18 with CIFAR stem, then of one with ImageNet stem, on 10,000 images of 32 × 32 noise in
+bf16, as N local processes on one GPU with NVIDIA's MPS (--turns: without it too, where they take turns). The gain is
+that of images per second of all together, by the epochs in the middle, when all of them run. cpu: twelve trainings of a
+small network on the embedded digits with one thread each; the clock runs from the start of the first to the end of the
+last. overhead: cells that sleep for a second under their leases; the ideal is cells × 1 s ÷ workers.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
+import statistics
 import tempfile
 import time
 from pathlib import Path
@@ -25,15 +27,18 @@ import numpy as np
 from record import write_result
 
 from holdfast.comparisons.cell_training import CellOutcome, CellTask, train_cells
-from holdfast.comparisons.executors import local_processes, make_executor
-from holdfast.comparisons.leases import leased
 from holdfast.comparisons.running import compare
+from holdfast.executors import local_processes, make_executor
+from holdfast.executors.leases import leased
 from holdfast.settings import TrainSettings
 from holdfast.settings.engine_settings import EngineSettings
 
-BF16 = {"precision": "bf16", "channels_last": True, "eval_every": 0, "checkpoint_every": 1000, "crop": 4, "flip": True}
-NETS = {"CIFAR stem": "cifar-resnet18", "ImageNet stem": "torchvision:resnet18"}
+GPU = {"precision": "bf16", "channels_last": True, "eval_every": 0, "checkpoint_every": 1000, "crop": 4, "flip": True,
+       "batch_size": 128, "optimizer": "sgd", "lr": 0.05}  # fmt: skip
+NETS = {"CIFAR stem": ("cifar-resnet18", 1), "ImageNet stem": ("torchvision:resnet18", 3)}
+"""Networks, and how many times the epochs: the second is faster, and all must be at work for some seconds."""
 RUNS = 12
+MPS = local_processes.MPS
 
 
 def span(out: Path) -> tuple[float, float]:
@@ -44,45 +49,60 @@ def span(out: Path) -> tuple[float, float]:
     return last - first, sum(record["seconds"] for own in records for record in own)
 
 
-def timed(at_once: int, settings: dict[str, Any]) -> dict[str, float]:
+def timed(at_once: int, settings: dict[str, Any], *, runs: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as place:
         out = Path(place) / "c"
         began = time.monotonic()
-        compare(out=out, methods=["erm"], seeds=RUNS, parallel=at_once, progress=False, **settings)
+        compare(out=out, methods=["erm"], seeds=runs, parallel=at_once, progress=False, **settings)
         wall = time.monotonic() - began
         seconds, training = span(out)
-    return {"at_once": at_once, "seconds": seconds, "wall_s": wall, "training_s": training}
+        speed = at_once * middle_speed(out)
+    return {"at_once": at_once, "seconds": seconds, "wall_s": wall, "training_s": training, "images_per_second": speed}
 
 
-def table(rows: list[dict[str, Any]]) -> None:
-    one = {row.get("net", ""): row["seconds"] for row in rows if row["at_once"] == 1}
+def middle_speed(out: Path) -> float:
+    """Median images per second of one training, over the epochs in the middle of each."""
+    speeds = []
+    for path in out.glob("*/metrics.jsonl"):
+        own = [json.loads(line)["images_per_second"] for line in path.read_text().splitlines()]
+        speeds += own[len(own) // 4 : max(len(own) // 4 + 1, 3 * len(own) // 4)]
+    return statistics.median(speeds)
+
+
+def table(rows: list[dict[str, Any]], by: str) -> None:
+    """Print rows with their gain over one at a time, in seconds or in images per second."""
+    one = {row.get("net", ""): row[by] for row in rows if row["at_once"] == 1}
     for row in rows:
-        row["gain"] = one[row.get("net", "")] / row["seconds"]
+        ratio = row[by] / one[row.get("net", "")]
+        row["gain"] = 1 / ratio if by == "seconds" else ratio
         shown = {key: round(value, 2) if isinstance(value, float) else value for key, value in row.items()}
         print(json.dumps(shown), flush=True)
 
 
 def gpu(args: argparse.Namespace) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
-    with np.load(args.root / "cifar10.npz") as given, tempfile.TemporaryDirectory() as place:
-        few = {name: given[name][: args.images] for name in given.files}
-        np.savez(Path(place) / "few.npz", **few)
-        base = {"data": str(Path(place) / "few.npz"), "epochs": args.epochs, "device": "cuda", **BF16}
-        for stem, net in NETS.items():
-            for mps in (True, False):
+    random = np.random.default_rng(0)
+    x, y = random.integers(0, 256, (args.images, 32, 32, 3), np.uint8), np.arange(args.images) % 10
+    with tempfile.TemporaryDirectory() as place:
+        np.savez(Path(place) / "noise.npz", x_train=x, y_train=y, x_test=x[:100], y_test=y[:100])
+        base = {**GPU, "data": str(Path(place) / "noise.npz"), "device": args.device}
+        installed = shutil.which(MPS) is not None
+        for stem, (net, longer) in NETS.items():
+            for mps in (True, False) if args.turns else (True,):
                 for at_once in args.at_once if mps else [n for n in args.at_once if n > 1]:
-                    local_processes.MPS = "nvidia-cuda-mps-control" if mps else "no-such-program"
-                    rows.append({"net": stem, "mps": mps and at_once > 1, **timed(at_once, {**base, "model": net})})
+                    local_processes.MPS = MPS if mps else "no-such-program"
+                    found = timed(at_once, {**base, "model": net, "epochs": longer * args.epochs}, runs=at_once)
+                    rows.append({"net": stem, "mps": mps and installed and at_once > 1, **found})
                     print(rows[-1], flush=True)
-    table(rows)
-    return {"runs": RUNS, "epochs": args.epochs, "images": args.images, "rows": rows}
+    table(rows, "images_per_second")
+    return {"epochs": args.epochs, "images": args.images, "mps_installed": installed, "rows": rows}
 
 
 def cpu(args: argparse.Namespace) -> dict[str, Any]:
-    base = {"data": "coloured-digits", "epochs": args.epochs, "device": "cpu"}
-    rows: list[dict[str, Any]] = [timed(at_once, base) for at_once in args.at_once]
-    table(rows)
-    return {"runs": RUNS, "epochs": args.epochs, "rows": rows}
+    base = {"data": "coloured-digits", "epochs": 4, "device": "cpu"}
+    rows: list[dict[str, Any]] = [timed(at_once, base, runs=RUNS) for at_once in args.at_once]
+    table(rows, "seconds")
+    return {"runs": RUNS, "epochs": 4, "rows": rows}
 
 
 def sleep_cell(task: CellTask, shared: object) -> CellOutcome:
@@ -115,9 +135,10 @@ def overhead(args: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("gpu", "cpu", "overhead"))
-    parser.add_argument("--root", type=Path, default=Path("data"))
-    parser.add_argument("--at-once", type=int, nargs="+", default=[1, 2, 3, 4])
-    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--device", default="cuda", help="of gpu; cpu to rehearse it")
+    parser.add_argument("--turns", action="store_true", help="of gpu: measure without MPS too")
+    parser.add_argument("--at-once", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--epochs", type=int, default=30, help="of gpu")
     parser.add_argument("--images", type=int, default=10_000)
     parser.add_argument("--cells", type=int, default=1000)
     parser.add_argument("--engine", default="local")

@@ -1,11 +1,11 @@
-"""One study of 24 trainings in every way: one process, local processes, Ray, and Ray with a node killed.
+"""One study of 24 trainings in every way: one process, local processes, Ray, and Ray with a node or its driver killed.
 
-    python benchmarks/same_table.py [--seeds 6] [--epochs 3] [--ways one local ray ray-killed]
+    python benchmarks/same_table.py [--seeds 6] [--epochs 3] [--ways one local ray ray-killed ray-driver-killed]
                                     [--out benchmarks/results/same_table.json]
 
 Four methods on the embedded digits. Checked: comparison.json and the weights of every training are the same bytes in
-every way. Ray's ways need the extra ray and start two nodes on this machine; the last kills the node of a training that
-is under way.
+every way. Ray's ways need the extra ray and start two nodes on this machine; ray-killed kills the node of a training
+that is under way, ray-driver-killed the command that ordered it, which is then given again.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import argparse
 import hashlib
 import json
 import os
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -24,12 +26,12 @@ from typing import Any
 
 from record import write_result
 
-from holdfast.comparisons.leases import CELLS, holder
 from holdfast.comparisons.running import compare
+from holdfast.executors.leases import CELLS, holder
 
 METHODS = ("erm", "lff", "mixup", "label-smoothing")
-WAYS = ("one", "local", "ray", "ray-killed")
-FAST_HEALTH = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 4}
+WAYS = ("one", "local", "ray", "ray-killed", "ray-driver-killed")
+FAST_HEALTH = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 8}
 
 
 @contextmanager
@@ -41,7 +43,6 @@ def ray_nodes() -> Iterator[Any]:
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "_system_config": FAST_HEALTH})
     nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
-    ray.init(address=cluster.address, log_to_driver=False, logging_level="error")
     try:
         yield cluster, nodes
     finally:
@@ -75,6 +76,23 @@ def killed(out: Path, cluster: Any, nodes: list[Any]) -> Iterator[list[str]]:
         thread.join()
 
 
+def kill_driver(out: Path, asked: dict[str, Any]) -> str:
+    """Give the command in another process, and kill that once a training has a checkpoint; which one that was."""
+    code = "import json, sys; from holdfast.comparisons.running import compare; compare(**json.loads(sys.argv[1]))"
+    driver = subprocess.Popen([sys.executable, "-c", code, json.dumps(asked, default=str)])
+    try:
+        while driver.poll() is None:
+            for area in (out / CELLS).glob("*"):
+                held = holder(out, area.name)
+                if held is not None and held.status.startswith("epoch"):
+                    return area.name
+            time.sleep(0.02)
+    finally:
+        driver.kill()
+        driver.wait()
+    raise AssertionError("nothing was under way: the trainings were too short")
+
+
 def _node_of(pid: int) -> str | None:
     """The Ray node that a process works for, as its command line says; its raylet is its parent."""
     try:
@@ -99,13 +117,16 @@ def study(way: str, out: Path, **settings: Any) -> dict[str, Any]:
         compare(**asked, parallel=1 if way == "one" else 2)
     else:
         with ray_nodes() as (cluster, nodes):
-            if way == "ray":
-                compare(**asked, engine="ray")
-            else:
+            asked |= {"engine": "ray", "address": cluster.address}
+            if way == "ray-driver-killed":
+                extra = {"killed_at": kill_driver(out, asked)}
+            if way == "ray-killed":
                 with killed(out, cluster, nodes) as found:
-                    compare(**asked, engine="ray")
+                    compare(**asked)
                 assert found, "no node was killed: the trainings were too short"
                 extra = {"killed_at": found[0]}
+            else:
+                compare(**asked)
     return {"way": way, "seconds": time.monotonic() - began, "trainings": len(result_of(out)[1]), **extra}
 
 

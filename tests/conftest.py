@@ -20,7 +20,7 @@ from holdfast.train.progress import Progress
 
 # Modules of papers/ are imported by path: they are not part of the package.
 PAPERS = Path(__file__).parents[1] / "papers"
-sys.path.insert(0, str(PAPERS / "vae-report"))
+sys.path[:0] = [str(PAPERS), str(PAPERS / "vae-report")]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -112,6 +112,10 @@ def flat_weights(model: nn.Module) -> Tensor:
 
 
 Factory = Callable[[], nn.Module]
+
+
+PLAIN: dict[str, Any] = {"precision": "fp32", "channels_last": False, "compile": False}
+"""Arithmetic in which two trainings on a GPU can be compared to the last digits."""
 
 
 def brisk(method: str) -> dict[str, object]:

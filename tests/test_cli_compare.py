@@ -13,6 +13,7 @@ import pytest
 from holdfast.cli import main
 from holdfast.cli.compare import plan_comparison
 from holdfast.reports import read_runs
+from holdfast.settings import flatten
 
 QUICK = ["--recipe", "erm/coloured-digits", "--epochs", "1", "--device", "cpu", "--quiet"]
 
@@ -78,6 +79,65 @@ def test_the_plan_of_a_study_is_shown_without_training(tmp_path: Path, capsys: p
     text = capsys.readouterr().out
     assert text.splitlines()[0] == "lff (baseline)"
     assert "16 cells × 3 seeds = 48 trainings" in text
+    assert not (tmp_path / "c").exists()
+
+
+STUDY = """
+recipe: erm/coloured-digits
+common: {epochs: 2, lr: 0.01}
+cells:
+  plain: {}
+  lff hot: {method: {name: lff, q: 0.5}, lr: 0.1}
+  cifar: {recipe: erm/cifar10-resnet18}
+baseline: lff hot
+seeds: 2
+"""
+
+
+def test_a_study_of_your_own_lists_its_cells(tmp_path: Path) -> None:
+    """Later ones win: the recipe, what is common, the cell, and what the command says."""
+    (tmp_path / "own.yaml").write_text(STUDY)
+    words = ["--study", str(tmp_path / "own.yaml")]
+    plan, _, seeds = plan_comparison([*words, "--batch-size", "7"])
+    assert (seeds, plan.labels) == (2, ["lff hot", "plain", "cifar"])
+    hot, plain, cifar = (flatten(cell.settings) for cell in plan.cells)
+    assert (plain["data"], plain["conflict"], plain["epochs"], plain["lr"]) == ("coloured-digits", 0.05, 2, 0.01)
+    assert (hot["method"]["name"], hot["method"]["q"], hot["lr"]) == ("lff", 0.5, 0.1)
+    assert (cifar["data"], cifar["conflict"], cifar["model"], cifar["epochs"]) == ("cifar10", None, "cifar-resnet18", 2)
+    assert {own["batch_size"] for own in (hot, plain, cifar)} == {7}
+    few, _, _ = plan_comparison([*words, "--only", "cifar", "plain", "--lr", "0.3"])
+    assert few.labels == ["plain", "cifar"]
+    assert {cell.settings.optimizer.lr for cell in few.cells} == {0.3}
+
+
+@pytest.mark.parametrize(
+    ("study", "words", "message"),
+    [
+        (STUDY, ["--only", "plian"], "unknown cell 'plian'; did you mean 'plain'?"),
+        (STUDY, ["--methods", "erm"], "lists its cells; leave out --methods"),
+        (STUDY, ["--recipe", "erm/coloured-digits"], "lists its cells; leave out --recipe"),
+        (STUDY.replace("q: 0.5", "q: 0"), [], "q must be"),
+        (STUDY.replace("baseline", "base"), [], "unknown key of the study"),
+        (
+            STUDY.replace("cifar10-resnet18", "cifar10-resnet19"),
+            [],
+            "unknown recipe 'erm/cifar10-resnet19'; did you mean",
+        ),
+        ("common: {lr: 1}", [], "has common but no cells"),
+        ("cells: [1, 2]", [], "must be 'label: {setting: value}' lines"),
+        ("cells: {a: 3}", [], "must be 'label: {setting: value}' lines"),
+        ("cells: {}", [], "must be 'label: {setting: value}' lines"),
+        ("cells: {a: {epoch: 3}}", [], "unknown settings key 'epoch'; did you mean 'epochs'?"),
+        (None, [], "cannot read settings from"),
+    ],
+)
+def test_mistakes_in_a_study_are_named(
+    study: str | None, words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if study is not None:
+        (tmp_path / "own.yaml").write_text(study)
+    assert main(["compare", "--study", str(tmp_path / "own.yaml"), *words, "--out", str(tmp_path / "c")]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "c").exists()
 
 

@@ -49,6 +49,10 @@ RECORDED: dict[tuple[str, str, str, str], dict[str, list[tuple[str, ...]]]] = {
             "all": "all",
         }.items()
     },
+    ("docs/how-to/scale.md", "training", "images/s", "imagenet_cost"): {
+        row: [(key, "images_per_second"), (key, "hours_per_epoch"), (key, "hours")]
+        for row, key in {"plain": "plain", "with SAM": "SAM"}.items()
+    },
     ("docs/methods/attacks.md", "", "PGD-10, s", "attacks_pgd_gpu"): {
         row: [("pgd", key, SECONDS)]
         for row, key in {

@@ -19,13 +19,26 @@ LINES = (
     {"comparisons"},
     {"shortcuts", "quality", "repairs", "exports"},
     {"audits"},
-    {"detect"},
+    {"detect", "executors"},
     {"train"},
     {"methods", "ascents", "trackers"},
     {"optim"},
     {"models", "data"},
     {"attacks", "corruptions", "augment", "losses", "metrics", "curvature", "reports"},
-    {"types", "errors", "module_state", "devices", "rng", "files", "png", "printable", "settings", "parts", "signals"},
+    {
+        "types",
+        "errors",
+        "module_state",
+        "devices",
+        "rng",
+        "files",
+        "png",
+        "printable",
+        "settings",
+        "parts",
+        "signals",
+        "machine",
+    },
 )
 BOTTOM = LINES[-1]
 SIDEWAYS = {(user, "errors") for user in ("settings", "files", "parts", "devices", "signals")}
@@ -43,6 +56,7 @@ QUICK = {
     "printable",
     "ascents",
     "signals",
+    "machine",
     "trackers",
 }
 QUICK_LIBRARIES = {"tyro", "rich", "yaml"}

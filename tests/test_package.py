@@ -65,8 +65,8 @@ def test_a_tiny_training_begins_without_packages_that_it_does_not_need(tmp_path:
     """They took 4 of 7.5 seconds before the first step. torch's optimizers import its compiler themselves, later."""
     unneeded = {"sklearn", "scipy.stats", "matplotlib", "torchvision", "timm", "pandas", "torch._dynamo"}
     code = (
-        "import sys; from holdfast.train.engine import StageRun; from holdfast.cli import main\n"
-        f"def begin(*_): print('began', *({unneeded!r} & set(sys.modules))); sys.exit()\n"
+        "import sys; from holdfast.train.stage_run import StageRun; from holdfast.cli import main\n"
+        f"def begin(*_, **__): print('began', *({unneeded!r} & set(sys.modules))); sys.exit()\n"
         "StageRun.__init__ = begin\n"
         f"main(['train', '--data', 'digits', '--device', 'cpu', '--quiet', '--out', {str(tmp_path / 'run')!r}])"
     )

@@ -55,28 +55,40 @@ def kernels(precision: str, *, deterministic: bool, search: bool = True) -> Iter
     search: try all kernels for each new shape of batch. Where shapes change all the time that takes longer than it
     saves.
     """
-    cuda, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = (cuda.allow_tf32, cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic)
+    cudnn = torch.backends.cudnn
+    before = (cudnn.benchmark, cudnn.deterministic)
     strict = torch.are_deterministic_algorithms_enabled()
-    cuda.allow_tf32 = cudnn.allow_tf32 = precision != "fp32"
     cudnn.benchmark, cudnn.deterministic = search and not deterministic, deterministic
     turn_on = deterministic and not strict
     if turn_on:  # the call imports torch's compiler, which takes longer than torch itself
         torch.use_deterministic_algorithms(True)
     try:
-        yield
+        with tf32_as_asked(precision):
+            yield
     finally:
-        cuda.allow_tf32, cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic = before
+        cudnn.benchmark, cudnn.deterministic = before
         if turn_on:
             torch.use_deterministic_algorithms(False)
+
+
+@contextmanager
+def tf32_as_asked(precision: str) -> Iterator[None]:
+    """TF32 exactly where it was asked for: torch takes it for convolutions unless it is told otherwise."""
+    cuda, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = (cuda.allow_tf32, cudnn.allow_tf32)
+    cuda.allow_tf32 = cudnn.allow_tf32 = precision != "fp32"
+    try:
+        yield
+    finally:
+        cuda.allow_tf32, cudnn.allow_tf32 = before
 
 
 @contextmanager
 def exact(device: torch.device, *, search: bool = False) -> Iterator[None]:
     """All digits of float32, for derivatives that shorter formats would drown in noise.
 
-    search: for kernels; not for convolutions that are differentiated twice and thrice, which are so odd that it takes a
-    minute.
+    search: for kernels. Second derivatives as torch makes them are so odd that it takes a minute; those of
+    ``holdfast.curvature`` are ordinary convolutions.
     """
     plain = kernels("fp32", deterministic=False, search=search) if device.type == "cuda" else nullcontext()
     with plain, torch.autocast(device.type, enabled=False):
@@ -87,6 +99,11 @@ def autocast(precision: str | torch.dtype | None, device: torch.device) -> torch
     """The autocast region of a precision. Its weight cache is off: a CUDA graph must not keep casts of old weights."""
     dtype = AUTOCAST.get(precision) if isinstance(precision, str) else precision
     return torch.autocast(device.type, dtype=dtype or torch.bfloat16, enabled=dtype is not None, cache_enabled=False)
+
+
+def memory_format(channels_last: str) -> torch.memory_format:
+    """How images and weights lie in memory, of a setting that is "on" or "off"."""
+    return torch.channels_last if channels_last == "on" else torch.contiguous_format
 
 
 def side_by_side(first: Callable[[], A], second: Callable[[], B], device: torch.device) -> tuple[A, B]:

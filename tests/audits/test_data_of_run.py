@@ -74,3 +74,13 @@ def test_a_set_in_memory_must_be_named(at: Path, capsys: pytest.CaptureFixture[s
     fit(make_data(), out="run", **QUICK)
     assert main(["audit", "run", *CPU]) == 2
     assert "run was trained on a set in memory (bars); name the data with --data" in capsys.readouterr().err
+
+
+def test_a_run_that_was_trained_too_briefly_is_not_accused_of_wrong_preprocessing(at: Path) -> None:
+    """Its preprocessing is known; a network that has learned nothing may do better with any other by chance."""
+    fit("coloured-digits", out=at / "run", **{**QUICK, "batch_size": 600})
+    found = holdfast.audit(at / "run", checks=["accuracy"], device="cpu")
+    assert not any(note.code == "preprocessing" for note in found.warnings)
+    assert found.files[0].model["rivals"] == []
+    asked = holdfast.audit(at / "run", checks=["accuracy"], device="cpu", preprocessing="bytes")
+    assert asked.files[0].model["rivals"] != [], "what was asked for may be wrong"

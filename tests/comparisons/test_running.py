@@ -27,11 +27,11 @@ from holdfast.reports.report_tables import paired_table
 from holdfast.reports.sections.sensitivity import sensitivity
 from holdfast.settings import TrainSettings, build
 from holdfast.train import Interrupted
-from holdfast.train.api import load_data
 from holdfast.train.checkpoints import Checkpoints
 from holdfast.train.engine import Trainer
 from holdfast.train.folder import claim
 from holdfast.train.meters import Diverged
+from holdfast.train.preparing import load_data
 from holdfast.train.processes import InUse
 from tests.conftest import Heard, SignalAt
 
@@ -244,6 +244,23 @@ def test_bad_requests(tmp_path: Path, done: Comparison) -> None:
         compare(out=done.out / "erm-seed0", **BASE, **ASKED)
     with pytest.raises(HoldfastError, match="unknown study 'biasadv-sensitivty'; did you mean 'biasadv-sensitivity'"):
         compare(out=tmp_path, study="biasadv-sensitivty")
+
+
+def test_a_study_of_your_own_lists_its_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = tmp_path / "own.yaml"
+    cells = "cells: {slow: {lr: 0.01}, lff: {method: lff}, fast: {}}"
+    study.write_text(f"common: {{data: digits, lr: 0.1}}\n{cells}\nseeds: 5\n")
+    asked: list[Any] = []
+    monkeypatch.setattr(
+        "holdfast.comparisons.running.carry_out", lambda plan, _, **how: asked.append((plan, how["seeds"]))
+    )
+    compare(out=tmp_path, study=str(study), only=["lff", "slow"], epochs=4)
+    ((plan, seeds),) = asked
+    found = [(cell.label, cell.settings.method.name, cell.settings.optimizer.lr) for cell in plan.cells]
+    assert (found, seeds) == ([("slow", "erm", 0.01), ("lff", "lff", 0.1)], 5)
+    assert {cell.settings.loop.epochs for cell in plan.cells} == {4}
+    with pytest.raises(HoldfastError, match=r"own\.yaml lists its cells; give no others"):
+        compare(out=tmp_path, study=str(study), methods=["erm"])
 
 
 def test_runs_on_data_that_was_changed_in_between_are_not_compared(tmp_path: Path) -> None:

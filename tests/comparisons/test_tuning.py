@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +13,12 @@ import torch
 import yaml
 
 from holdfast.cli import main
-from holdfast.comparisons.leases import holder
 from holdfast.comparisons.search_space import Interval, check_space, default_space, given_space, parse_space
 from holdfast.comparisons.tuning import Tuning, tune
 from holdfast.errors import HoldfastError
 from holdfast.models.saved_model import load_model
 from holdfast.parts import ASCENTS, METHODS
 from holdfast.settings import TrainSettings, build, flatten, read_yaml
-from holdfast.train import train
-from holdfast.train.folder import read_settings
 
 optuna: Any = pytest.importorskip("optuna")
 
@@ -123,37 +117,6 @@ def test_what_is_behind_is_pruned(data: Path, tmp_path: Path, monkeypatch: pytes
     assert not any(found.out.rglob("checkpoint"))
     whole = tune(data, out=tmp_path / "u", **ASKED | {"pruning": "none", "trials": 2})
     assert [trial.state for trial in whole.trials] == ["complete", "complete"]
-
-
-@pytest.mark.slow
-def test_a_trial_whose_worker_is_killed_is_continued(data: Path, tmp_path: Path) -> None:
-    """Killed with a checkpoint: another worker continues it to the weights of an undisturbed training."""
-    out, killed = tmp_path / "t", []
-    ended = threading.Event()
-
-    def kill() -> None:
-        while not killed and not ended.wait(0.01):
-            for number in range(3):
-                found = holder(out, f"trial-{number:04d}")
-                if found is not None and found.status.startswith("epoch") and found.who["pid"] != os.getpid():
-                    killed.append(f"trial-{number:04d}")
-                    os.kill(found.who["pid"], signal.SIGKILL)
-                    break
-
-    thread = threading.Thread(target=kill)
-    thread.start()
-    try:
-        found = tune(data, out=out, **ASKED | {"parallel": 2, "epochs": 12, "pruning": "none"})
-    finally:
-        ended.set()
-        thread.join()
-    assert len(killed) == 1
-    assert [(trial.state, len(trial.scores)) for trial in found.trials] == [("complete", 1)] * 3
-    assert len({trial.name for trial in found.trials}) == 3
-    tried = next(trial for trial in found.trials if trial.name == killed[0])
-    assert tried.values["lr"] == read_settings(out / killed[0] / "run.yaml").optimizer.lr
-    train(read_settings(out / killed[0] / "run.yaml"), out=tmp_path / "alone")
-    assert (out / killed[0] / "model.safetensors").read_bytes() == (tmp_path / "alone/model.safetensors").read_bytes()
 
 
 @pytest.mark.parametrize("ascent", list(ASCENTS))

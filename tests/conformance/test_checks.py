@@ -19,6 +19,7 @@ from holdfast.audits.checks.attacks import AttackBudget as Budget
 from holdfast.audits.checks.groups.group_accuracy import TAKEN
 from holdfast.audits.measuring import CheckOutcome as Outcome
 from holdfast.audits.measuring import measure
+from holdfast.audits.sample_passes import SamplePass, joined
 from holdfast.audits.subject import Subject
 from holdfast.data import ArraySplit, Dataset
 from holdfast.parts import CHECKS
@@ -190,3 +191,33 @@ def _cases() -> dict[str, Dataset]:
 
 
 CASES = _cases()
+
+
+SHARED = [name for name, part in CHECKS.items() if hasattr(part.made, "sample_passes")]
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_blocks_of_a_pass_do_not_depend_on_who_computes_them(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Computed from the last to the first, each by another process's copy, they are the rows of one run through all."""
+    monkeypatch.setattr("holdfast.audits.checks.attacks.attack_bench.TOGETHER", 4 * 64)
+    monkeypatch.setattr("holdfast.audits.checks.corruptions.corrupted_accuracy.TOGETHER", 1)
+    monkeypatch.setattr("holdfast.audits.checks.ood.ood_scores.BATCH", 4)
+    data = make_data(16, 3, test=40)
+    check = CHECKS[name].made(**LITTLE.get(name, {}) | ({"images": 24} if name == "corruptions" else {}))
+    weights = torch.randn(3, 64, generator=torch.Generator().manual_seed(0))
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))  # a little noise changes what it says
+    model.load_state_dict({"1.weight": weights - weights.mean(1, keepdim=True), "1.bias": torch.zeros(3)})
+
+    def passes() -> dict[str, SamplePass]:
+        subject = Subject(model.eval(), data, torch.device("cpu"), workers=0, batch_size=4)
+        return {one.name: one for one in check.sample_passes(subject)}
+
+    whole = {one.name: one.all_rows() for one in passes().values()}
+    assert whole
+    for title, rows in whole.items():
+        count = passes()[title].blocks
+        parts = [joined(passes()[title].compute([block])) for block in reversed(range(count))][::-1]
+        assert count > 1 or len(passes()[title].positions) <= 4
+        for column, values in rows.items():
+            assert len(values) == len(passes()[title].positions)
+            assert torch.equal(torch.cat([part[column] for part in parts]), values), (title, column)

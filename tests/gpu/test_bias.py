@@ -10,7 +10,7 @@ from holdfast.attacks.bias_attack import objective
 from holdfast.models import build_model
 from holdfast.train import fit
 from holdfast.train.step import Step
-from tests.conftest import brisk, flat_weights, make_data
+from tests.conftest import PLAIN, brisk, flat_weights, make_data
 
 pytestmark = [
     pytest.mark.gpu,
@@ -24,7 +24,7 @@ pytestmark = [
 def test_both_networks_at_once(monkeypatch, method: str, ascent: str, capture: str) -> None:
     settings = {
         "device": "cuda", "epochs": 4, "batch_size": 16, "model": "convnet", "method": brisk(method), "ascent": ascent,
-        "deterministic": True, "capture": capture,
+        "deterministic": True, "capture": capture, **PLAIN,
     }  # fmt: skip
     data = make_data(96, channels=3)
     at_once = fit(data, **settings)

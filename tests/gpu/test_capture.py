@@ -7,7 +7,7 @@ import torch
 
 from holdfast.parts import ASCENTS, METHODS
 from holdfast.train import fit
-from tests.conftest import Heard, brisk, flat_weights, make_data
+from tests.conftest import PLAIN, Heard, brisk, flat_weights, make_data
 
 pytestmark = [
     pytest.mark.gpu,
@@ -15,6 +15,7 @@ pytestmark = [
 ]
 
 COMMON = {"device": "cuda", "epochs": 6, "batch_size": 16, "crop": 1, "flip": True, "cutout": 2, "model": "convnet"}
+COMMON |= PLAIN
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))

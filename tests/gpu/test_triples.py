@@ -8,7 +8,7 @@ import torch
 from holdfast.parts import ASCENTS, METHODS
 from holdfast.settings import TrainSettings, build
 from holdfast.train import train
-from tests.conftest import Heard, brisk, flat_weights, make_data
+from tests.conftest import PLAIN, Heard, brisk, flat_weights, make_data
 
 pytestmark = [
     pytest.mark.gpu,
@@ -16,6 +16,7 @@ pytestmark = [
 ]
 
 COMMON = {"device": "cuda", "epochs": 3, "batch_size": 16, "crop": 1, "flip": True, "model": "convnet"}
+COMMON |= PLAIN
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch import nn
 
 from holdfast.cli import main
@@ -13,9 +14,10 @@ from holdfast.comparisons.running import compare
 from holdfast.errors import HoldfastError, Interrupted
 from holdfast.settings import TrainSettings, flatten, read_environment, read_yaml
 from holdfast.settings import training_defaults as table
+from holdfast.settings.device_defaults import DeviceFacts
 from holdfast.settings.training_defaults import CHOSEN_KEYS
 from holdfast.train import fit
-from holdfast.train.training_facts import facts_of, has_learned
+from holdfast.train.training_facts import activations, facts_of, has_learned
 from tests.conftest import Heard, SignalAt, make_data, same_weights
 
 SHORT: dict[str, Any] = {"epochs": 2, "device": "cpu", "eval_every": 0}
@@ -161,3 +163,57 @@ def test_published_weights_and_a_frozen_backbone_are_facts(tmp_path: Path) -> No
     assert run.chosen is not None
     assert (tuned.chosen.facts.pretrained, tuned.chosen.facts.frozen) == (True, True)
     assert tuned.chosen.facts.row == "the last layer alone"
+
+
+def on_a_gpu(monkeypatch: pytest.MonkeyPatch, **known: Any) -> None:
+    """Defaults as on a GPU, though the arithmetic stays on the CPU, which has bf16 and NHWC too."""
+    facts = DeviceFacts("cuda", bf16=True, convolutions=3, layers=7, activations=7_000, **known)
+    monkeypatch.setattr("holdfast.train.preparing.device_facts_of", lambda *_, **__: facts)
+
+
+def test_a_run_records_what_auto_was_and_resumes_with_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine without the GPU too: bit for bit as the run that was not stopped."""
+    shown = Heard()
+    on_a_gpu(monkeypatch, images=60)
+    whole = fit(make_data(), progress=shown, **SHORT)  # type: ignore[arg-type]
+    assert "chosen for the GPU: precision bf16, channels last on, compile off" in shown.notes
+    assert (whole.settings.loop.precision, whole.settings.loop.channels_last) == ("bf16", "on")
+    with pytest.raises(Interrupted):
+        fit(make_data(), out=tmp_path / "run", progress=SignalAt(3), **SHORT)  # type: ignore[arg-type]
+    assert read_yaml(tmp_path / "run" / "run.yaml")["precision"] == "bf16"
+    monkeypatch.undo()
+    resumed = fit(make_data(), out=tmp_path / "run", resume=True, **SHORT)
+    assert resumed.settings == whole.settings
+    assert same_weights(resumed.model, whole.model)
+    plain = fit(make_data(), **SHORT)
+    assert plain.settings.loop.precision == "fp32"
+    assert not same_weights(plain.model, whole.model), "the precision would not matter"
+    with pytest.raises(HoldfastError, match="precision: bf16 -> fp32"):
+        fit(make_data(), out=tmp_path / "run", resume=True, precision="fp32", **SHORT)
+
+
+def test_a_plan_shows_what_the_gpu_makes_of_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "--data", "digits", "--device", "cpu", "--plan"]
+    assert main(words) == 0
+    assert "--precision fp32: on a CPU" in capsys.readouterr().out
+    on_a_gpu(monkeypatch, images=1198, compiler=True)
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    assert "--precision bf16: this GPU computes in it" in shown
+    assert "--channels-last on: a convolutional network on a GPU" in shown
+    assert "--compile off: 3,002 steps are fewer than the " in shown
+    assert main([*words, "--precision", "fp32", "--no-channels-last", "--compile"]) == 0
+    assert "precision" not in capsys.readouterr().out
+
+
+def test_activations_are_counted_and_the_network_stays_as_it_was() -> None:
+    net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Dropout(), nn.Flatten(), nn.Linear(144, 3))
+    before = {key: value.clone() for key, value in net.state_dict().items()}
+    state = torch.get_rng_state()
+    assert activations(net, (1, 8, 8)) == 4 * 36 + 4 * 36 + 3
+    assert net.training
+    assert all(torch.equal(before[key], value) for key, value in net.state_dict().items())
+    assert torch.equal(state, torch.get_rng_state())
+    assert not any(module._forward_hooks for module in net.modules())

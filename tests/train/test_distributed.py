@@ -154,8 +154,8 @@ def bars(tmp_path: Path) -> Path:
 
 def words(bars: Path, out: str = "run", **changes: object) -> list[str]:
     given = {"data": bars, "out": bars.parent / out, "epochs": 3, "batch-size": 12, "device": "cpu", "ascent": "fsam"}
-    flags = [word for name, value in {**given, **changes}.items() for word in (f"--{name}", str(value))]
-    return ["train", *flags, "--method", "lff"]
+    flags = {**given, "method": "lff", **changes}.items()
+    return ["train", *(word for name, value in flags for word in (f"--{name}", str(value)))]
 
 
 def messages(logs: Sequence[str]) -> list[str]:
@@ -173,18 +173,21 @@ def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
 
 @pytest.mark.slow
 def test_a_signal_to_one_rank_stops_all_and_resume_continues(bars: Path) -> None:
-    """What differs by rank is saved as well: here the mean gradient of Friendly SAM, when each climbs by itself."""
+    """What differs by rank is saved as well: here the mean gradient of Friendly SAM, when each climbs by itself. And so
+    is the state of the generator that dropout masks of the whole batch are drawn with."""
     apart = ["--ascent.per-rank"]
-    codes, logs = Commands([*words(bars, "whole"), *apart], bars.parent).end()
+    dropped = {"method": "dropout"}
+    codes, logs = Commands([*words(bars, "whole", **dropped), *apart], bars.parent).end()
     assert codes == [0, 0]
     assert logs[0].count("epoch ") == 3
     assert logs[1] == ""
-    codes, logs = Commands([*words(bars), *apart], bars.parent, at_step=6, rank=1, signum=signal.SIGTERM).end()
+    command = [*words(bars, **dropped), *apart]
+    codes, logs = Commands(command, bars.parent, at_step=6, rank=1, signum=signal.SIGTERM).end()
     assert codes == [143, 143]
     (said,) = messages(logs)
     assert said.startswith("stopped at step ")
     assert "continue with --resume --out" in said
-    codes, logs = Commands([*words(bars), *apart, "--resume"], bars.parent).end()
+    codes, logs = Commands([*command, "--resume"], bars.parent).end()
     assert codes == [0, 0]
     assert same(weights(bars, "run"), weights(bars, "whole"))
 

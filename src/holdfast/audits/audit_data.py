@@ -37,7 +37,9 @@ Tell = Callable[[str], None]
 
 def check_request(request: AuditSettings) -> None:
     """Refuse what nothing can be measured with, and what would be overlooked."""
-    check_measuring(request.batch_size, request.workers, request.seed, request.precision)
+    size, precision = request.batch_size, request.precision  # where they are left open, what is chosen is right
+    size, precision = 1 if size is None else size, "fp32" if precision == "auto" else precision
+    check_measuring(size, request.workers, request.seed, precision)
     for name in ("data_seed", "names", "label", "columns", "image_size", "root", "confine", "skip_unreadable"):
         value = getattr(request, name)
         require(

@@ -137,7 +137,7 @@ def measure_all(
             outcomes.append(CheckOutcome(name, "skipped", reason="it was not asked for", asked=False))
             continue
         shown.doing(f"{model.name}: {name}")
-        own_key = _hash({"holdfast": holdfast.__version__, "check": name, "settings": str(made[name]), **key})
+        own_key = check_key(name, made[name], key)
         before = None if kept is None else read_check(kept, name, own_key)
         if before is not None:
             tell(f"{model.name}: {name}: {before.state} before, taken from {kept}/{name}.json")
@@ -198,7 +198,8 @@ def _within(subject: Subject, name: str, made: Any, still: Sequence[str], clock:
 def _forward_seconds(subject: Subject) -> float:
     """Seconds a forward pass of one image takes, from one batch after a first one to warm up."""
     few = torch.arange(min(len(subject.split), subject.batch_size))
-    part = replace(subject, data=replace(subject.data, test=subject.split.subset(few)), workers=0, given=None)
+    data = replace(subject.data, test=subject.split.subset(few))
+    part = replace(subject, data=data, workers=0, given=None, kept_rows=None)
     took = []
     for _ in range(2):
         fresh = replace(part)
@@ -206,6 +207,11 @@ def _forward_seconds(subject: Subject) -> float:
         _ = fresh.predictions
         took.append(time.perf_counter() - started)
     return took[-1] / max(1, len(few))
+
+
+def check_key(name: str, made: Any, key: Mapping[str, Any]) -> str:
+    """What a kept result of a check must have been measured under. key: all else that its numbers depend on."""
+    return _hash({"holdfast": holdfast.__version__, "check": name, "settings": str(made), **key})
 
 
 def _hash(values: Mapping[str, Any]) -> str:

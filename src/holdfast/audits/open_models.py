@@ -28,16 +28,20 @@ from holdfast.data import Dataset
 from holdfast.data.images import Unreadable
 from holdfast.data.item_split import ItemSplit
 from holdfast.data.load_data import SIZES_DIFFER
+from holdfast.data.loaders import evaluation_batch
 from holdfast.data.splits import ArraySplit, FileSplit, hash_data
 from holdfast.data.unlabelled_images import resized
 from holdfast.errors import require
 from holdfast.models import LoadedModel, open_model
 from holdfast.parts import CHECKS
 from holdfast.settings.audit_settings import AuditSettings
+from holdfast.train.progress import Progress
 from holdfast.train.run_data import DataTerms
 from holdfast.train.run_result import Run
 from holdfast.types import Finding, Needs, Note
 
+RUN: Final = "run"
+"""The source of what was trained here."""
 CODE: Final = ("python", "module")
 """Sources whose weights do not say all of what they compute."""
 NO_MODEL: Final = "there are predictions alone, and no model to ask"
@@ -53,6 +57,7 @@ class AuditedModel:
     """One model under audit. model, data: records of the two, for findings.json. not_applicable: check -> why.
 
     words: the group columns that were asked for. extra: findings of no check. unreadable: files left out of the data.
+    whole: the reading of all classes, where the model is measured by that of some.
     """
 
     name: str
@@ -63,6 +68,7 @@ class AuditedModel:
     words: ColumnWords = field(default_factory=ColumnWords)
     extra: tuple[Finding, ...] = ()
     unreadable: tuple[Unreadable, ...] = ()
+    whole: Subject | None = None
 
     def ids(self) -> list[str]:
         split = self.subject.split
@@ -70,12 +76,22 @@ class AuditedModel:
 
 
 def open_all(
-    given: Sequence[Any], request: AuditSettings, checks: Mapping[str, Any], device: torch.device, tell: TellNotes
+    given: Sequence[Any],
+    request: AuditSettings,
+    checks: Mapping[str, Any],
+    device: torch.device,
+    tell: TellNotes,
+    progress: Progress,
+    ahead: Sequence[Callable[[list[AuditedModel]], None]] = (),
 ) -> list[AuditedModel]:
-    """Every model, the audited one first, before any is measured. checks: those to run, with their settings."""
+    """Every model with its predictions, the audited one first, before any check is measured. checks: those to run, with
+    their settings. ahead: called when all are aligned, and before they are asked for predictions."""
     if request.predictions is not None:
         require(not given, "--predictions is audited alone; leave MODEL and --against out, or it")
-        return [_from_predictions(request, device, tell)]
+        models = [_from_predictions(request, device, tell)]
+        for call in ahead:
+            call(models)
+        return models
     require(
         bool(given), "no model was given; try: holdfast audit timm:resnet18.a1_in1k --data DATA, or --predictions FILE"
     )
@@ -88,10 +104,32 @@ def open_all(
         tell(about, *(note for note in dict.fromkeys(notes) if (about, note) not in said))
         said.update((about, note) for note in notes)
 
-    return [
-        _open(one, name, own, request, checks, device, open_set, once)
+    models = [
+        _open(one, name, own, request, checks, device, open_set, once, progress)
         for one, name, own in zip(given, names_of(given), terms, strict=True)
     ]
+    for call in ahead:
+        call(models)
+    for model in models:
+        _ask(model, tell)
+    return models
+
+
+def _ask(model: AuditedModel, tell: TellNotes) -> None:
+    """Give a model its predictions, computed once: copies of its subject keep them."""
+    subject, notes = ready(model.subject)
+    tell(model.name, *notes)
+    if model.whole is not None:
+        whole, _ = ready(model.whole)
+        model.extra, model.whole = (accuracy(whole.predictions.correct, {"reading": "all"}),), None
+    if nameless(model):
+        model.model["answers_hash"] = _hash_answers(subject.predictions.logits)
+    model.subject = replace(subject, given=subject.predictions)
+
+
+def nameless(model: AuditedModel) -> bool:
+    """Whether only its answers tell a model from another."""
+    return model.model["hash"] is None or model.model["source"] in CODE
 
 
 def _open(
@@ -103,6 +141,7 @@ def _open(
     device: torch.device,
     open_set: Sets,
     tell: TellNotes,
+    progress: Progress,
 ) -> AuditedModel:
     group, source = request.group, request.data
     has_columns = isinstance(source, Dataset) or (isinstance(source, str) and Path(source).suffix.lower() in FILES)
@@ -147,21 +186,15 @@ def _open(
             tell(name, Note("image-size", text, "--image-size chooses"))
             data, opened = fitted, opened_on(fitted)
     tell("data", *data.notes, *_beside_own(group, data.group_names))
-    aligned = _align(opened, data, request, name, tell, given)
+    aligned = _align(opened, data, request, name, tell, given, progress)
     tell(name, *aligned.notes)
     reading = aligned.reading
-    subject, notes = ready(_subject(request, reading.model, reading.data, device))
-    tell(name, *notes)
-    extra: tuple[Finding, ...] = ()
+    subject, whole = _subject(request, reading.model, reading.data, device), None
     if reading.name == "restricted":
         every = aligned.readings["all"]
-        whole, _ = ready(_subject(request, every.model, every.data, device))
-        extra = (accuracy(whole.predictions.correct, {"reading": "all"}),)
+        whole = _subject(request, every.model, every.data, device)
     spec = given if isinstance(given, str) else name
     record = {"name": name, "spec": spec, "source": opened.source, "hash": opened.hash, **aligned.record()}
-    if opened.hash is None or opened.source in CODE:
-        record["answers_hash"] = _hash_answers(subject.predictions.logits)
-
     words = ColumnWords()
     if by_name and group:
         words = columns_of(source if isinstance(source, str) else "", group, data, subject.data, again=by_group)
@@ -171,17 +204,16 @@ def _open(
         if (other := getattr(own, setting)) is None:
             continue
         loaded = open_model(other, shape=data.shape, device=device, num_classes=data.num_classes)
-        fitted_other = _align(loaded, data, request, setting, tell, other)
+        fitted_other = _align(loaded, data, request, setting, tell, other, progress)
         tell(f"{name}: {setting}", *fitted_other.warnings)
         record["warnings"] += [f"{setting}: {note}" for note in fitted_other.warnings]
         others[other] = fitted_other.reading.model
         record[setting] = {"spec": other, "hash": loaded.hash}
-    # predictions are computed once: a copy keeps them
-    subject = replace(subject, columns=words.group_columns(), others=others, given=subject.predictions)
+    subject = replace(subject, columns=words.group_columns(), others=others)
     about = {**_data_record(data, subject), **terms.record()}
     why = f"no gradients reach the images: {opened.no_gradients}"
     blocked = {} if opened.gradients else {n: why for n, part in CHECKS.items() if Needs.GRADIENTS in part.needs}
-    return AuditedModel(name, subject, record, about, blocked, words, extra, data.unreadable)
+    return AuditedModel(name, subject, record, about, blocked, words, (), data.unreadable, whole)
 
 
 def _at_own_size(opened: LoadedModel, data: Dataset) -> Dataset:
@@ -189,7 +221,7 @@ def _at_own_size(opened: LoadedModel, data: Dataset) -> Dataset:
     files those of others that are square."""
     size = opened.read_size
     assert size is not None
-    if opened.source != "run" and not (size[0] == size[1] and isinstance(data.test, FileSplit | ItemSplit)):
+    if opened.source != RUN and not (size[0] == size[1] and isinstance(data.test, FileSplit | ItemSplit)):
         return data
     splits: dict[str, Any] = {name: resized(split, size) for name, split in data.splits.items()}
     notes = tuple(note for note in data.notes if note.code != SIZES_DIFFER)  # it names the size before this one
@@ -197,22 +229,30 @@ def _at_own_size(opened: LoadedModel, data: Dataset) -> Dataset:
 
 
 def _align(
-    opened: LoadedModel, data: Dataset, request: AuditSettings, name: str, tell: TellNotes, given: Any
+    opened: LoadedModel,
+    data: Dataset,
+    request: AuditSettings,
+    name: str,
+    tell: TellNotes,
+    given: Any,
+    progress: Progress,
 ) -> Aligned:
     """Aligned in batches that memory holds.
 
-    The outputs of a module in hand are in the order of the data's classes unless it names them; what a training here
-    made is known to fit its data, so no other preprocessing is tried.
+    The outputs of a module in hand are in the order of the data's classes unless it names them. What a training here
+    made brings its preprocessing with it, so no other is tried unless it was given one: a model that was trained too
+    briefly may do better with another by chance.
     """
     mapping = _class_map(request)
     if mapping is None and not isinstance(given, str) and opened.classes is None:
         mapping = ORDER
-    size = min(64, request.batch_size)
+    size = min(64, _batch_size(request, data, opened.model.normalised.mean.device))
     asked = {name: getattr(request, name) for name in ("output", "preprocessing", "allow_random", "seed")}
-    asked["probe"] = not isinstance(given, Run)
+    ours = isinstance(given, Run) or opened.source == RUN
+    asked["probe"] = not ours or request.preprocessing != "stated"
     while True:
         try:
-            return align(opened, data, class_map=mapping, batch_size=size, **asked)
+            return align(opened, data, class_map=mapping, batch_size=size, progress=progress, **asked)
         except torch.OutOfMemoryError:
             require(size > 1, NO_MEMORY)
             size //= 2
@@ -303,8 +343,13 @@ def names_of(given: Sequence[Any]) -> list[str]:
 
 
 def _subject(request: AuditSettings, model: nn.Module, data: Dataset, device: torch.device) -> Subject:
-    asked = {name: getattr(request, name) for name in ("batch_size", "precision", "seed", "workers")}
-    return Subject(model, data, device, **asked)
+    asked = {name: getattr(request, name) for name in ("precision", "seed", "workers")}
+    return Subject(model, data, device, batch_size=_batch_size(request, data, device), **asked)
+
+
+def _batch_size(request: AuditSettings, data: Dataset, device: torch.device) -> int:
+    shape = data.shape if data.test is None else data.test.shape
+    return request.batch_size or evaluation_batch(shape, device)
 
 
 def _data_record(data: Dataset, subject: Subject) -> dict[str, Any]:

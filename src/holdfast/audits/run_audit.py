@@ -2,7 +2,8 @@
 
 ``holdfast.audit`` is the function below, and ``holdfast audit`` parses arguments and calls it. In order: settings and
 gates are checked, models are opened and aligned with the data, every check is measured, models are compared, gates are
-judged, and the folder is written.
+judged, and the folder is written. In shards (sharded_audit.py), what checks compute of single samples is there before
+they run.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ import warnings as python_warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+import torch
 from torch import nn
 
 from holdfast.audits.audit_data import check_request
@@ -25,20 +28,24 @@ from holdfast.audits.check_settings import chosen_checks, make_checks
 from holdfast.audits.comparing import against as lead_over
 from holdfast.audits.comparing import corrected
 from holdfast.audits.gates import Gate, Gates, judge_all, no_warnings, parse_gates, require_parts
-from holdfast.audits.measuring import measure_all, parse_budget
+from holdfast.audits.measuring import CheckOutcome, check_key, measure_all, parse_budget, read_check
 from holdfast.audits.open_models import AuditedModel, open_all
+from holdfast.audits.sharded_audit import ShardedAudit
 from holdfast.data.given_data import KINDS
-from holdfast.devices import resolve_device
+from holdfast.data.tables import require_writable
+from holdfast.devices import resolve_device, tf32_as_asked
 from holdfast.errors import require
+from holdfast.executors import require_engine
 from holdfast.models.sources.module import made_by
 from holdfast.module_state import evaluating
 from holdfast.parts import CHECKS
-from holdfast.reports.findings_file import AGAINST, PAIRED, CheckRecord, FindingsFile
+from holdfast.reports.findings_file import AGAINST, PAIRED, CheckRecord, FindingsFile, read_findings
 from holdfast.reports.robustness_summary import headline_findings
 from holdfast.reports.text import part
 from holdfast.settings import data_of_run
 from holdfast.settings.audit_settings import AuditSettings, make_settings
 from holdfast.trackers import AUDIT_ARTIFACTS, Tracking
+from holdfast.train.distributed import Ranks, joined
 from holdfast.train.progress import Progress, make_progress
 from holdfast.train.run_result import Run
 from holdfast.types import Finding, Note
@@ -62,6 +69,7 @@ def audit(
     command: str = "",
     tell: Callable[[str], None] | None = None,
     progress: bool | None = None,
+    shards: int | None = None,
     **more: Any,
 ) -> Audit:
     """Measure a model by every check, or by those named in ``checks``.
@@ -78,7 +86,8 @@ def audit(
     write, where an interrupted audit resumes; without one nothing is written. class_map: which output is which class, a
     mapping, a JSON file or "order". tell: called with each line of narration; without one, warnings are raised as
     Python warnings. progress: a bar while it measures; by default on a terminal and in a notebook, where nothing else
-    tells. more: further settings, with the names and defaults of :class:`AuditSettings`, which are the flags of
+    tells. shards: compute predictions and checks in so many shards of the test set, in processes side by side; it needs
+    ``out``. more: further settings, with the names and defaults of :class:`AuditSettings`, which are the flags of
     ``holdfast audit``. A check that crashes leaves its state and a warning; the others continue.
 
     >>> import torch
@@ -100,23 +109,38 @@ def audit(
         data, root = own
         more["root"] = more.get("root") or root
         said.append(Note("data-of-run", f"{data}, which {model} was trained on", "--data names another"))
-    request = make_settings(data=data, **more)
+    request = make_settings(data=data, shards=shards, **more)
     check_request(request)
+    if shards is not None:
+        require(out is not None, "shards need a folder to keep what they compute; name one with out")
+        require(request.predictions is None, "predictions were made, and shards would compute them; leave --shards out")
+        require_writable(".parquet")
+        require_engine(request.engine)
     check_kind(request.samples)
     given = [str(one) if isinstance(one, Path) else made_by(one) for one in ([] if model is None else [model]) + others]
     with ExitStack() as borrowed:  # a module is given back in the mode it came in
         for one in given:
             if isinstance(module := one.model if isinstance(one, Run) else one, nn.Module):
                 borrowed.enter_context(evaluating(module))
+        ranks = borrowed.enter_context(joined(request.device)) if shards is not None else None
+        first = ranks is None or ranks.first  # of several ranks one speaks and writes
         how: dict[str, Any] = {"note": tell or python_warnings.warn, "artifacts": AUDIT_ARTIFACTS, "what": "audit"}
-        tracking = borrowed.enter_context(Tracking(request.track, project=request.track_project, **how))
-        shown = borrowed.enter_context(make_progress(False if tell is not None and progress is None else progress))
-        return _audit(given, request, chosen, made, gates, out, command, tell, said, shown, tracking)
+        tracking = borrowed.enter_context(
+            Tracking(request.track if first else (), project=request.track_project, **how)
+        )
+        silent = not first or (tell is not None and progress is None)
+        shown = borrowed.enter_context(make_progress(False if silent else progress))
+        heard = tell if first else (lambda text: None)
+        where = resolve_device(request.device) if ranks is None else ranks.device
+        request = replace(request, precision=measuring_precision(request.precision, where))
+        borrowed.enter_context(tf32_as_asked(request.precision))
+        return _audit(given, request, where, chosen, made, gates, out, command, heard, said, shown, tracking, ranks)
 
 
 def _audit(
     given: Sequence[Any],
     request: AuditSettings,
+    where: torch.device,
     chosen: Sequence[str],
     made: Mapping[str, Any],
     gates: Sequence[Gate],
@@ -126,9 +150,10 @@ def _audit(
     first: Sequence[Note],
     progress: Progress,
     tracking: Tracking,
+    ranks: Ranks | None,
 ) -> Audit:
     seconds = None if request.budget is None else parse_budget(request.budget)
-    place, started, where = None if out is None else Path(out), time.monotonic(), resolve_device(request.device)
+    place, started = None if out is None else Path(out), time.monotonic()
     if place is not None:
         claim(place, several=len(given) > 1)
     said: list[Note] = []
@@ -143,8 +168,18 @@ def _audit(
                 python_warnings.warn(str(note), RuntimeWarning, stacklevel=4)
 
     say("data", *first)
-    models = open_all(given, request, {name: made[name] for name in chosen}, where, say)
-    require_parts(gates, made, models[0].subject)
+    checks, key = {name: made[name] for name in chosen}, partial(_key, request=request)
+    first_gates = partial(_require_parts, gates, made)
+    if request.shards is None or place is None:
+        models = open_all(given, request, checks, where, say, progress, [first_gates])
+    else:  # a budget is of one process's time, and so are the checks that it cuts
+        shared = {name: own for name, own in checks.items() if seconds is None or not CHECKS[name].share}
+        with ShardedAudit(place, request, shared, key, ranks=ranks, progress=progress, tell=line) as shards:
+            models = open_all(given, request, checks, where, say, progress, [first_gates, shards.predict])
+            shards.compute(models, lambda m, name: _kept(_folder(place, m, models), name, made[name], key(m)) is None)
+        if ranks is not None and not after_first(ranks):
+            files = tuple(read_findings(_folder(place, m, models) / "findings.json") for m in models)
+            return Audit(files, tuple(said), place)
     texts = [one for one in (request.data, request.predictions, request.class_map, *given) if isinstance(one, str)]
     hide = redaction([*texts, place]) if request.redact_paths else lambda value: value
 
@@ -153,15 +188,13 @@ def _audit(
         return replace(found, evidence=hide(found.evidence), settings=hide(found.settings))
 
     tracking.begin(hide(_tracked(models, request, chosen)), folder=place)
-    folders = [None if place is None else place / m.name if len(models) > 1 else place for m in models]
+    folders = [None if place is None else _folder(place, m, models) for m in models]
     results = []
     progress.begin("audit", len(models), len(chosen), 0)
     for i, (one, folder) in enumerate(zip(models, folders, strict=True)):
         share = None if seconds is None else (seconds - (time.monotonic() - started)) / (len(models) - i)
-        kept, key = None if folder is None else folder / "checks", _key(one, request)
-        own = measure_all(
-            one, chosen, made, seconds=share, kept=kept, key=key, change=change, tell=line, progress=progress
-        )
+        kept: dict[str, Any] = {"kept": None if folder is None else folder / KEPT, "key": key(one), "change": change}
+        own = measure_all(one, chosen, made, seconds=share, **kept, tell=line, progress=progress)
         results.append(own)
         for outcome in own:
             say(f"{one.name}: {outcome.name}", *outcome.warnings)
@@ -174,7 +207,7 @@ def _audit(
     states = {o.name: (o.state, o.reason) for o in results[0]}
     judged = judge_all(gates, request.fail_on, [m.name for m in models], found, states)
     judged += [no_warnings([note for note in said if note.level == "warning"])] if request.fail_on_warning else []
-    run = hide(run_record(request, where, command))
+    run = hide(run_record(request, where, command) | {"batch_size": models[0].subject.batch_size})
     measures = {(AGAINST, m.name): m for m in PAIRED}
     measures |= {(check, m.name): m for check in chosen for m in CHECKS[check].measures}
     made_files = []
@@ -189,7 +222,45 @@ def _audit(
     if len(models) > 1:  # the findings of each model are in a folder of its own
         tracking.artifacts += (f"{models[0].name}/findings.json",)
     tracking.results({**headline_values(files[0]), "passed": float(made_audit.passed)})
+    if ranks is not None:
+        ranks.store.add(WRITTEN, 1)
     return made_audit
+
+
+WRITTEN: Final = "audit/written"
+KEPT: Final = "checks"
+"""Where the folder of a model keeps the results of checks that are done."""
+
+
+def after_first(ranks: Ranks) -> bool:
+    """Whether this rank is the one that measures, once all shards are there; the others wait until it has."""
+    ranks.wait_for_all()
+    while not ranks.first and not ranks.store.add(WRITTEN, 0):
+        time.sleep(0.1)
+    return ranks.first
+
+
+def _folder(place: Path, model: AuditedModel, models: Sequence[AuditedModel]) -> Path:
+    """Where the findings of a model go: into a folder of its own where there are several."""
+    return place / model.name if len(models) > 1 else place
+
+
+def _require_parts(gates: Sequence[Gate], made: Mapping[str, Any], models: Sequence[AuditedModel]) -> None:
+    require_parts(gates, made, models[0].subject)
+
+
+def _kept(folder: Path, name: str, made: Any, key: Mapping[str, Any]) -> CheckOutcome | None:
+    return read_check(folder / KEPT, name, check_key(name, made, key))
+
+
+def measuring_precision(asked: str, device: torch.device) -> str:
+    """The precision that ``auto`` is: tf32 on a GPU that has it, which torch itself takes for convolutions.
+
+    It keeps the range of fp32 and ten bits of each number, so that measurements on different devices stay comparable.
+    """
+    if asked != "auto":
+        return asked
+    return "tf32" if device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0) else "fp32"
 
 
 def _tracked(models: Sequence[AuditedModel], request: AuditSettings, chosen: Sequence[str]) -> dict[str, Any]:

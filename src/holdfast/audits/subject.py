@@ -1,24 +1,30 @@
-"""What an audit measures: a model on the test split of a data set, and what all checks share about the two."""
+"""What an audit measures: a model on the test split of a data set, and what all checks share about the two.
+
+What is computed of single samples goes through :meth:`Subject.rows`, so that shards can compute it (sample_passes.py).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Integral
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
+from holdfast.audits.sample_passes import Rows, SamplePass
 from holdfast.data.loaders import Loader, make_loader
 from holdfast.data.splits import Dataset, Split, aligned_groups, bias_alignment
 from holdfast.errors import HoldfastError, require, require_known
 from holdfast.models.loaded_model import explaining_failures
 from holdfast.rng import derive
-from holdfast.train.evaluate import Predictions, predict
+from holdfast.train.evaluate import Predictions, logits_of
 from holdfast.types import Note
 
+PREDICTIONS: Final = "predictions"
+"""The pass that every check rests on."""
 PRECISIONS: Final = ("fp32", "tf32", "bf16", "fp16")
 
 
@@ -67,6 +73,9 @@ class GroupColumn:
         return self.ids if self.numbers is None else self.numbers
 
 
+KeptRows = Callable[["Subject", SamplePass], "dict[str, Tensor] | None"]
+
+
 @dataclass(frozen=True, eq=False)
 class Subject:
     """A model under audit on the test split of a data set.
@@ -74,7 +83,8 @@ class Subject:
     columns: further ways to split the test samples into groups, by name. given: predictions on the test split that
     were made before, on the CPU; the model is not asked again. has_scores: whether predictions have a score for every
     class. has_images: whether the data has pictures, and not only labels. others: further models that settings of
-    checks name, by specification, aligned with the same data.
+    checks name, by specification, aligned with the same data. kept_rows: gives rows of a pass that were computed
+    before, None where they were not.
     """
 
     model: nn.Module
@@ -89,6 +99,7 @@ class Subject:
     has_scores: bool = True
     has_images: bool = True
     others: Mapping[str, nn.Module] = field(default_factory=dict, repr=False)
+    kept_rows: KeptRows | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         check_measuring(self.batch_size, self.workers, self.seed, self.precision)
@@ -108,10 +119,30 @@ class Subject:
         """Predictions on the test split, on the CPU."""
         if self.given is not None:
             return self.given
-        with explaining_failures(self.batch_size):
-            seen = predict(self.model, self.split, self.loader, device=self.device, precision=self.precision)
-        self.check_outputs(seen.logits)
-        return Predictions(seen.logits.cpu(), self.split.labels, self.split.groups)
+        logits = self.rows(self.predictions_pass)["logits"]
+        return Predictions(logits, self.split.labels, self.split.groups)
+
+    @property
+    def predictions_pass(self) -> SamplePass:
+        """Logits of the test split."""
+
+        def compute(blocks: Sequence[int]) -> Iterator[Rows]:
+            how: dict[str, Any] = {"device": self.device, "precision": self.precision}
+            with explaining_failures(self.batch_size):
+                for logits in logits_of(self.model, self.loader, made.order(blocks), **how):
+                    self.check_outputs(logits)
+                    yield {"logits": logits}
+
+        made = SamplePass(PREDICTIONS, torch.arange(len(self.split)), self.batch_size, compute)
+        return made
+
+    def rows(self, one: SamplePass) -> dict[str, Tensor]:
+        """What a pass computes, one row per sample in the order of its positions, on the CPU.
+
+        Taken from what shards left where they did; computed now otherwise.
+        """
+        kept = None if self.kept_rows is None else self.kept_rows(self, one)
+        return one.all_rows() if kept is None else kept
 
     def check_outputs(self, outputs: Tensor) -> None:
         """Refuse a model that does not give one output per class."""

@@ -17,9 +17,9 @@ from holdfast.cli.common import (
     is_first_rank,
     narrate,
     parse,
+    peek,
     plain_warnings,
     refuse_empty,
-    share_the_processor,
 )
 from holdfast.cli.compare import compare
 from holdfast.cli.completion import CompletionOptions, completion_script
@@ -35,6 +35,7 @@ from holdfast.cli.terminal import READER_LEFT, reader_left, terminal
 from holdfast.cli.train import parse_train, train
 from holdfast.cli.tune import tune
 from holdfast.errors import HoldfastError, Interrupted, RankEnded, require, require_known
+from holdfast.machine import keep_freed_memory, share_the_processor
 from holdfast.signals import ended_by_term
 
 __all__ = ["COMMANDS", "main", "parse_train"]
@@ -52,6 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = [at_home(word) for word in (sys.argv[1:] if argv is None else argv)]
     share_the_processor()
+    if argv is None:  # a process of our own; others may not like what this does to their memory
+        keep_freed_memory()
     with terminal(), plain_warnings():
         try:
             return _answer(words)
@@ -104,8 +107,9 @@ def _dispatch(words: list[str]) -> int:
     name = _command(words)
     require_known("command", name, COMMANDS)
     started = os.environ.get("WORLD_SIZE", "1") if "RANK" in os.environ else "1"
-    able = name == "train" or started == "1"
-    require(able, f"{name} is one process, and torchrun started {started}; run it without torchrun")
+    shared = name == "train" or (name == "audit" and peek(words, "--shards") is not None)
+    remedy = "give --shards, or run it without torchrun" if name == "audit" else "run it without torchrun"
+    require(shared or started == "1", f"{name} is one process, and torchrun started {started}; {remedy}")
     return COMMANDS[name](words[len(name.split()) :])
 
 

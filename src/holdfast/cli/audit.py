@@ -22,6 +22,7 @@ from holdfast.settings.audit_settings import (
     AuditComputeSettings,
     AuditedDataSettings,
     AuditOutputSettings,
+    AuditShardSettings,
     ModelReadingSettings,
     VerdictSettings,
 )
@@ -76,6 +77,7 @@ class AuditOptions:
     model: OmitArgPrefixes[ModelReadingSettings] = field(default_factory=ModelReadingSettings)
     output: OmitArgPrefixes[WrittenOptions] = field(default_factory=WrittenOptions)
     compute: OmitArgPrefixes[AuditComputeSettings] = field(default_factory=AuditComputeSettings)
+    where: OmitArgPrefixes[AuditShardSettings] = field(default_factory=AuditShardSettings)
 
 
 LONGEST = 100

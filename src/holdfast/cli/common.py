@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import tyro
 from tyro.conf import FlagCreatePairsOff
 
-from holdfast.cli.list_flags import joined
+from holdfast.cli.list_flags import joined, switched
 from holdfast.cli.terminal import may_colour
 from holdfast.errors import HoldfastError, unknown
 from holdfast.files import exists
@@ -38,7 +38,7 @@ def parse(
         _seen.append(kind)
         if "return_unknown_args" not in kwargs:  # another parser takes the rest
             raise _OptionsSeen
-    words = joined(kind, words)
+    words = joined(kind, switched(kind, words))
     config = () if negatable else (FlagCreatePairsOff,)
     tyro._experimental_options["ansi_codes"] = may_colour()
     with nullcontext() if is_first_rank() else redirect_stderr(io.StringIO()):  # all ranks meet the same usage errors
@@ -96,16 +96,6 @@ def at_home(word: str) -> str:
     """
     flag, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
     return flag + equals + (os.path.expanduser(value) if value.startswith("~") else value)
-
-
-def share_the_processor() -> None:
-    """Threads that wait for each other sleep after some microseconds, unless the environment says otherwise.
-
-    By default they spin for milliseconds. Beside other busy processes a small training then falls from thousands of
-    images per second to dozens. Works only before torch is imported.
-    """
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 
 def refuse_empty(words: Sequence[str]) -> None:

@@ -39,7 +39,9 @@ class CompareOptions:
     grid: Pairs = ()
     """SETTING=VALUE,VALUE ...: all combinations."""
     study: Unset[str] = None
-    """A named choice of these: biasadv-sensitivity, fsam-batch, fsam-radius or jtt-grid."""
+    """A named choice of these (biasadv-sensitivity, fsam-batch, fsam-radius or jtt-grid), or a .yaml file with one."""
+    only: Several[str] = ()
+    """Train and compare these cells alone, by the names that --plan shows."""
     baseline: Unset[str] = None
     """Method or cell that all are compared with (default: the first of --methods, or lff for lff+biasadv, ...)."""
     seeds: Unset[int] = None
@@ -98,16 +100,23 @@ def plan_comparison(words: list[str]) -> tuple[ComparisonPlan, CompareOptions, i
     options = replace(options, plan=options.plan or shared.print_config)
     axes = {"vary": parse_axes(options.vary), "grid": parse_axes(options.grid)}
     given = {"methods": options.methods, "recipes": recipes, "baseline": options.baseline}
-    plan, seeds = plan_study(base, options.study, seeds=options.seeds, **given, **axes)
+    plan, seeds = plan_study(base, options.study, seeds=options.seeds, only=options.only, **given, **axes)
     return plan, options, seeds
 
 
 def _recipes(options: CompareOptions, rest: list[str]) -> dict[str, TrainSettings]:
-    """Settings by what tells the recipes' names apart; flags change all of them."""
-    if not options.recipes:
-        return {}
+    """Settings by what tells the recipes' names apart, or by the labels of a study's cells; flags change all of
+    them."""
+    from holdfast.comparisons.plans import study_cells
     from holdfast.comparisons.recipes import find_recipes
 
+    if cells := study_cells(options.study):
+        given = [f"--{name}" for name in ("recipe", "config") if peek(rest, f"--{name}") is not None]
+        given += [f"--{name}" for name in ("recipes", "methods") if getattr(options, name)]
+        require(not given, f"the study {options.study} lists its cells; leave out {' and '.join(given)}")
+        return {label: parse_train(rest, called="compare", under=values)[0] for label, values in cells.items()}
+    if not options.recipes:
+        return {}
     require(peek(rest, "--recipe") is None, "give --recipe or --recipes, not both")
     names = find_recipes(options.recipes)
     return {

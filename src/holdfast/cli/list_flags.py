@@ -1,7 +1,8 @@
-"""Flags that take several values: ``--against A B`` and ``--against A --against B`` mean the same in every command.
+"""Flags that take several values, or need none: ``--against A B`` and ``--against A --against B`` mean the same in
+every command, and so do ``--compile`` and ``--compile on``.
 
-The parser keeps only the last of repeated flags. So words are put in order before it sees them, by what the options
-class declares. Open this file when a list-valued flag takes too much or too little.
+The parser keeps only the last of repeated flags, and asks for a value. So words are put in order before it sees them,
+by what the options class declares. Open this file when a flag takes too much or too little.
 """
 
 from __future__ import annotations
@@ -13,28 +14,53 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from tyro.conf import OmitArgPrefixes, Positional
 
-from holdfast.settings.fields import KEY_VALUE
+from holdfast.settings.fields import KEY_VALUE, Switch
 
 NUMBER = re.compile(r"-\.?\d")
 """What looks like a flag and is a negative number."""
 
 
-def list_flags(kind: Any, prefix: str = "") -> dict[str, bool]:
+def list_flags(kind: Any) -> dict[str, bool]:
     """The list-valued flags that an options class declares, and whether each takes KEY=VALUE words alone.
 
     >>> from holdfast.cli.compare import CompareOptions
     >>> list_flags(CompareOptions)
     {'--methods': False, '--recipes': False, '--vary': True, '--grid': True}
     """
-    found: dict[str, bool] = {}
+    return {
+        flag: KEY_VALUE in marks
+        for flag, own, marks in _flags(kind)
+        if get_origin(own) is tuple and get_args(own)[-1] is Ellipsis and Positional not in marks
+    }
+
+
+def switched(kind: Any, words: Sequence[str]) -> list[str]:
+    """Words in which every flag that is on, off or auto has a value: ``--compile`` is on, ``--no-compile`` off.
+
+    >>> from holdfast.settings.training import LoopSettings
+    >>> switched(LoopSettings, ["--compile", "--seed", "3", "--no-channels-last", "--capture", "auto"])
+    ['--compile', 'on', '--seed', '3', '--channels-last', 'off', '--capture', 'auto']
+    """
+    known = {flag for flag, own, _ in _flags(kind) if own == Switch}
+    made: list[str] = []
+    for word, following in zip(words, [*words, "--"][1:], strict=True):
+        plain = word.replace("_", "-")
+        if "--" + plain.removeprefix("--no-") in known:
+            made += ["--" + plain.removeprefix("--no-"), "off"]
+        else:
+            made += [word, "on"] if plain in known and _is_flag(following) else [word]
+    return made
+
+
+def _flags(kind: Any, prefix: str = "") -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
+    """Flag, plain type and marks of every setting of an options class, those of groups too."""
     for name, own, marks in _declared(kind):
         renamed = [mark.name for mark in marks if getattr(mark, "name", None)]
         flag = prefix + (renamed[-1] if renamed else name.replace("_", "-"))
         if is_dataclass(own):
-            found |= list_flags(own, prefix if OmitArgPrefixes in marks else f"{flag}.")
-        elif get_origin(own) is tuple and get_args(own)[-1] is Ellipsis and Positional not in marks:
-            found[f"--{flag}"] = KEY_VALUE in marks
-    return found
+            yield from _flags(own, prefix if OmitArgPrefixes in marks else f"{flag}.")
+        else:
+            yield f"--{flag}", own, marks
 
 
 def joined(kind: Any, words: Sequence[str]) -> list[str]:

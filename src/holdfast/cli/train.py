@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field, make_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -107,8 +108,11 @@ def _check_resume(out: str, words: list[str]) -> None:
     narrate(f"no run in {out} yet; starting one")
 
 
-def parse_train(words: list[str], *, called: str = "train") -> tuple[TrainSettings, RunOptions]:
-    """Settings from flags, over a YAML file, over a recipe, over the defaults. called: the command."""
+def parse_train(
+    words: list[str], *, called: str = "train", under: Mapping[str, Any] | None = None
+) -> tuple[TrainSettings, RunOptions]:
+    """Settings from flags, over a YAML file, over a recipe, over the defaults. called: the command. under: settings
+    instead of a recipe's."""
     from holdfast.comparisons.recipes import read_recipe
 
     layers: list[dict[str, Any]] = []
@@ -117,6 +121,7 @@ def parse_train(words: list[str], *, called: str = "train") -> tuple[TrainSettin
         layers.append(read_yaml(Path(out) / "run.yaml"))  # undermost: what the command says otherwise is refused later
     if recipe := peek(words, "--recipe"):
         layers.append(read_recipe(recipe))
+    layers.append(dict(under or {}))
     if config := peek(words, "--config"):
         layers.append(read_config(Path(config), [kind for kind in ("data", "model") if peek(words, f"--{kind}")]))
     if data := peek(words, "--data"):

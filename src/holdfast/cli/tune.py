@@ -4,41 +4,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from tyro.conf import OmitArgPrefixes
 
 from holdfast.cli.common import console, parse, require_data, say
 from holdfast.cli.train import parse_train
 from holdfast.settings.engine_settings import EngineSettings
-from holdfast.settings.fields import Pairs, Quiet, Several, Unset
-from holdfast.settings.training import CellRule
+from holdfast.settings.fields import Pairs, Quiet
+from holdfast.settings.search_settings import SearchSettings
 
 MOST_ROWS = 10
 
 
 @dataclass(frozen=True)
 class TuneOptions:
-    """What to search, and for how long."""
+    """What to search."""
 
     out: str = "runs/tune"
     """Folder of the trials, of best.yaml, tuning.json and, unless --storage names another, the study."""
     space: Pairs = ()
     """SETTING=LOW..HIGH, SETTING=LOW..HIGH:log or SETTING=VALUE,VALUE (default: learning rate, weight decay, and the
     numbers of the method and the ascent; --plan shows them)."""
-    objectives: Several[CellRule] = ("val-average",)
-    """Scores on held-out data to maximise; val-worst-group needs groups there."""
-    trials: int = 30
-    """Trainings in all, those of earlier calls included."""
-    minutes: Unset[float] = None
-    """Begin no trial after so many minutes."""
-    pruning: Literal["median", "none"] = "median"
-    """End trials that are behind half of the others at the same step (objective val-average alone)."""
-    storage: Unset[str] = None
-    """URL of a database that machines share, such as postgresql://user@host/db (default: SQLite in --out)."""
     plan: bool = False
     """Say what would be searched, and stop."""
     quiet: Quiet = False
+    search: OmitArgPrefixes[SearchSettings] = field(default_factory=SearchSettings)
     where: OmitArgPrefixes[EngineSettings] = field(default_factory=EngineSettings)
 
 
@@ -54,7 +44,7 @@ def tune(words: list[str]) -> int:
         check_space(base, space)
     require_data(base.data.name)
     if options.plan:
-        from holdfast.train.api import choose_ahead
+        from holdfast.train.preparing import choose_ahead
 
         for name, own in (space or default_space(choose_ahead(base).settings)).items():
             say(f"{name}: {', '.join(map(str, own)) if isinstance(own, tuple) else own}")
@@ -63,18 +53,8 @@ def tune(words: list[str]) -> int:
     from holdfast.comparisons.tuning import search
     from holdfast.train.progress import make_progress
 
-    done = search(
-        base,
-        Path(options.out),
-        space=space,
-        objectives=options.objectives,
-        trials=options.trials,
-        minutes=options.minutes,
-        pruning=options.pruning,
-        storage=options.storage,
-        where=options.where,
-        progress=make_progress(not options.quiet),
-    )
+    how = {"space": space, "wanted": options.search, "where": options.where}
+    done = search(base, Path(options.out), progress=make_progress(not options.quiet), **how)
     from holdfast.reports.console import rich_table
 
     console().print(rich_table(done.table(MOST_ROWS)))

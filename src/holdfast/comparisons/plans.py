@@ -1,7 +1,7 @@
 """What a comparison trains: methods, and settings varied one at a time or in grids, as cells of resolved settings.
 
-Studies are named comparisons: which settings to vary around a recipe, as YAML with ``methods, vary, grid, baseline,
-seeds``.
+Studies are comparisons in YAML, named ones or files of your own: which settings to vary around a recipe (``methods,
+vary, grid, baseline, seeds``), or whole settings by label (``cells``, over a ``recipe`` each and what is ``common``).
 """
 
 from __future__ import annotations
@@ -15,17 +15,20 @@ from typing import Any
 
 import yaml
 
+from holdfast.comparisons.recipes import read_recipe
 from holdfast.errors import HoldfastError, require, require_known, unknown
 from holdfast.methods import Stage, method_of
 from holdfast.parts import METHODS
+from holdfast.settings.device_defaults import open_on_device
 from holdfast.settings.fields import LISTED_BY, Choice, build, flatten
 from holdfast.settings.training import TrainSettings
 from holdfast.settings.training_defaults import open_settings
-from holdfast.settings.yaml_files import parse_yaml, read_yaml
+from holdfast.settings.yaml_files import layered, parse_yaml, read_yaml
 
 OPEN = "as yet unknown"
 """Epochs that follow from data which was not read."""
 STUDIES = Path(__file__).parent / "studies"
+STUDY_KEYS = ("methods", "vary", "grid", "baseline", "seeds", "recipe", "common", "cells")
 
 Axes = Mapping[str, Sequence[Any]]
 """Settings and the values that each takes: ``{"method.lam": [0.25, 0.5], "lr": [0.01, 0.1]}``."""
@@ -63,6 +66,12 @@ class ComparisonPlan:
     @property
     def labels(self) -> list[str]:
         return [cell.label for cell in self.cells]
+
+    def only(self, labels: Sequence[str]) -> ComparisonPlan:
+        """The cells of these labels, or all where none is named; without the baseline the first of them stands in."""
+        for label in labels:
+            require_known("cell", label, self.labels, listed_by="--plan")
+        return ComparisonPlan(tuple(cell for cell in self.cells if not labels or cell.label in labels))
 
     def settled(self, settle: Callable[[GridCell], TrainSettings]) -> ComparisonPlan:
         """With nothing left open in the settings of any cell; of cells that are equal then, the first."""
@@ -114,9 +123,9 @@ def settle_plan(plan: ComparisonPlan) -> tuple[ComparisonPlan, list[str]]:
     Where something is open this reads the data, and builds the networks without their weights. Where the data cannot be
     read yet, it stays open.
     """
-    if not any(open_settings(cell.settings) for cell in plan.cells):
+    if not any(map(_leaves_open, (cell.settings for cell in plan.cells))):
         return plan, []
-    from holdfast.train.api import choose_ahead
+    from holdfast.train.preparing import choose_ahead
 
     try:
         chosen = {cell.label: choose_ahead(cell.settings) for cell in plan.cells}
@@ -126,13 +135,24 @@ def settle_plan(plan: ComparisonPlan) -> tuple[ComparisonPlan, list[str]]:
     lines: dict[tuple[str, ...], list[str]] = {}
     for label in settled.labels:
         own = chosen[label]
-        lines.setdefault((f"{own.facts}", *own.lines()) if own.reasons else (), []).append(label)
+        lines.setdefault((f"{own.facts}", *own.lines()) if own.reasons or own.device_note else (), []).append(label)
     lines.pop((), None)
     alike = len(lines) == 1 and len(plan.cells) == 1
     said = []
     for (facts, *each), labels in lines.items():
         said += [f"chosen for {facts}{'' if alike else ': ' + ', '.join(labels)}", *(f"  {line}" for line in each)]
     return settled, said
+
+
+def _leaves_open(settings: TrainSettings) -> bool:
+    """Whether something is to be chosen that a user would like to know: on a CPU little follows from the device."""
+    if open_settings(settings):
+        return True
+    if settings.loop.device == "cpu" or not open_on_device(settings):
+        return False
+    from holdfast.devices import resolve_device  # imports torch, which a plan may do without
+
+    return resolve_device(settings.loop.device).type == "cuda"
 
 
 def make_plan(
@@ -289,15 +309,43 @@ def study_names() -> list[str]:
 
 
 def read_study(name: str) -> dict[str, Any]:
-    require_known("study", name, study_names())
-    return read_yaml(STUDIES / f"{name}.yaml")
+    """A study by its name, or from a file that ends in .yaml."""
+    if not name.endswith((".yaml", ".yml")):
+        require_known("study", name, study_names())
+        return read_yaml(STUDIES / f"{name}.yaml")
+    said = read_yaml(Path(name))
+    for key in said:
+        require_known(f"key of the study {name}", key, STUDY_KEYS)
+    inside = {key for key in ("recipe", "common") if key in said}
+    require("cells" in said or not inside, f"{name} has {' and '.join(sorted(inside))} but no cells to apply it to")
+    return said
+
+
+def study_cells(study: str | None) -> dict[str, dict[str, Any]]:
+    """Flat settings by label, of a study that lists its cells: its recipe, what is common, and the cell's own, of which
+    later ones win. Empty for any other."""
+    said = read_study(study) if study else {}
+    if "cells" not in said:
+        return {}
+    cells, common = said["cells"], said.get("common") or {}
+    parts = [common, *cells.values()] if isinstance(cells, Mapping) else []
+    whole = bool(parts[1:]) and all(isinstance(part or {}, Mapping) for part in parts)
+    require(whole, f"cells and common of the study {study} must be 'label: {{setting: value}}' lines")
+    made = {}
+    for label, own in cells.items():
+        given = dict(own or {})
+        recipe = given.pop("recipe", said.get("recipe"))
+        made[str(label)] = layered(read_recipe(recipe) if recipe else {}, common, given)
+    return made
 
 
 def plan_study(
-    base: TrainSettings, study: str | None, *, seeds: int | None, **given: Any
+    base: TrainSettings, study: str | None, *, seeds: int | None, only: Sequence[str] = (), **given: Any
 ) -> tuple[ComparisonPlan, int]:
-    """(:func:`make_plan` of what is given, the rest as a study says; how many seeds)."""
+    """(:func:`make_plan` of what is given, the rest as a study says; how many seeds). only: of its cells."""
     said = {"seeds": 3} | (read_study(study) if study else {})
     usual: int = said.pop("seeds")
-    plan = make_plan(base, **said | {key: value for key, value in given.items() if value})
+    for key in ("cells", "common", "recipe"):  # they are in the recipes that are given
+        said.pop(key, None)
+    plan = make_plan(base, **said | {key: value for key, value in given.items() if value}).only(only)
     return plan, usual if seeds is None else seeds

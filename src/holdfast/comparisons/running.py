@@ -14,23 +14,23 @@ from functools import cache, partial
 from os import PathLike
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from holdfast.comparisons.cell_training import CellOutcome, CellTask, is_finished, train_cell, train_cells
 from holdfast.comparisons.comparison_result import Chosen, Comparison, write_comparison
-from holdfast.comparisons.executors import Executor, make_executor
-from holdfast.comparisons.executors.this_process import ThisProcess
 from holdfast.comparisons.held_out_scores import held_out_score, require_groups
-from holdfast.comparisons.leases import SECONDS, run_folder, sweep_all
 from holdfast.comparisons.live_table import LiveTable
-from holdfast.comparisons.plans import Axes, ComparisonPlan, GridCell, plan_study
+from holdfast.comparisons.plans import Axes, ComparisonPlan, GridCell, plan_study, study_cells
 from holdfast.comparisons.recipes import read_recipe
 from holdfast.data import Dataset
 from holdfast.data.given_items import name_of
 from holdfast.data.usable_data import admitted
 from holdfast.errors import HoldfastError, require
+from holdfast.executors import Executor, make_executor
+from holdfast.executors.leases import run_folder, sweep_all
+from holdfast.executors.this_process import ThisProcess
 from holdfast.reports import RunFiles, read_runs, write_findings, write_report
 from holdfast.reports.arms import Arm
 from holdfast.reports.report_tables import BASELINE, ROLE
@@ -44,13 +44,14 @@ from holdfast.settings import (
     read_config,
     read_environment,
 )
-from holdfast.settings.engine_settings import EngineSettings
+from holdfast.settings.device_defaults import open_on_device
+from holdfast.settings.engine_settings import EngineSettings, split_engine
 from holdfast.settings.fields import columns_text
 from holdfast.settings.training import CellRule
 from holdfast.settings.training_defaults import TrainingFacts, choose_defaults, open_settings
-from holdfast.train.api import fingerprint, from_run, load_data, prepare
 from holdfast.train.folder import changed_settings, recorded
 from holdfast.train.meters import Diverged
+from holdfast.train.preparing import fingerprint, from_run, load_data, prepare
 from holdfast.train.progress import Progress, make_progress
 
 
@@ -66,13 +67,9 @@ def compare(
     grid: Axes | None = None,
     baseline: str | None = None,
     seeds: int | None = None,
+    only: Sequence[str] = (),
     choose: CellRule = "val-average",
     overwrite: bool = False,
-    parallel: int | str | None = None,
-    threads: int | None = None,
-    engine: Literal["local", "ray"] = "local",
-    address: str | None = None,
-    lease: float = SECONDS,
     progress: bool | None = None,
     **settings: Any,
 ) -> Comparison:
@@ -80,13 +77,15 @@ def compare(
 
     data: what ``holdfast.data.load`` takes, or a set of ours; by default what the settings name. The base settings are
     keyword arguments with the names of ``holdfast train``'s flags, over the file ``config``, over ``recipe``. What is
-    not given is taken from ``study``.
+    not given is taken from ``study``, a name or a .yaml file. only: labels of the cells to train, if not all.
 
-    parallel: trainings at once: a number, or "auto" for as many as fit; each in a process of its own and, on a CPU,
-    with ``threads`` threads (default: 1), so that the numbers do not depend on how many there are. By default all are
-    trained in this process, one after the other. engine: "ray" trains on the cluster at ``address``. The same call may
-    be made on several machines at once if they share the folder ``out``: each trains what the others do not. lease:
-    seconds without a sign of life after which a training that another began is taken over.
+    Where to train is said by the settings ``parallel``, ``threads``, ``engine``, ``address`` and ``lease``
+    (``holdfast.settings.engine_settings``). parallel: trainings at once: a number, or "auto" for as many as fit; each
+    in a process of its own and, on a CPU, with ``threads`` threads (default: 1), so that the numbers do not depend on
+    how many there are. By default all are trained in this process, one after the other. engine: "ray" trains on the
+    cluster at ``address``. The same call may be made on several machines at once if they share the folder ``out``: each
+    trains what the others do not. lease: seconds without a sign of life after which a training that another began is
+    taken over (60).
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as place:
@@ -95,6 +94,7 @@ def compare(
     >>> [arm.label for arm in found.arms]
     ['erm', 'mixup']
     """
+    where, settings = split_engine(settings)
     if isinstance(settings.get("columns"), Mapping):
         settings["columns"] = columns_text(settings["columns"])
     if isinstance(data, str | PathLike):
@@ -109,11 +109,12 @@ def compare(
         settings["data"] = data.name if isinstance(data, Dataset) else name_of(data)
     file = read_config(Path(config), settings) if config else {}
     values = layered(read_recipe(recipe) if recipe else {}, file, settings)
-    given = {"methods": methods, "vary": vary, "grid": grid, "baseline": baseline}
-    plan, each = plan_study(build(TrainSettings, values), study, seeds=seeds, **given)
+    cells = study_cells(study)
+    require(not (cells and (recipe or config or methods)), f"the study {study} lists its cells; give no others")
+    given: dict[str, Any] = {"methods": methods, "vary": vary, "grid": grid, "baseline": baseline}
+    given["recipes"] = {label: build(TrainSettings, layered(own, settings)) for label, own in cells.items()}
+    plan, each = plan_study(build(TrainSettings, values), study, seeds=seeds, only=only, **given)
     shown = make_progress(progress)
-    many = None if parallel is None else str(parallel)
-    where = EngineSettings(parallel=many, threads=threads, engine=engine, address=address, lease=lease)
     how: dict[str, Any] = {"choose": choose, "overwrite": overwrite, "where": where}
     return carry_out(plan, Path(out), data=data, seeds=each, progress=shown, **how)
 
@@ -230,7 +231,8 @@ def _jobs(cell: GridCell, out: Path, seeds: int, *, anew: bool) -> list[Job]:
     folders = [out / folder_name(cell, job) for job in seeded]
     now = (run_folder(out, folder.name) for folder in folders)
     begun = [folder for folder in now if (folder / "run.yaml").exists() and not anew]
-    settle = partial(recorded, begun[0]) if begun and open_settings(settings) else lambda job: job
+    left = [*open_settings(settings), *open_on_device(settings)]
+    settle = partial(recorded, begun[0]) if begun and left else lambda job: job
     return [(cell, settle(job), folder) for job, folder in zip(seeded, folders, strict=True)]
 
 

@@ -54,8 +54,10 @@ def run(
         data, loop = result.data, result.settings.loop
         if data.test is not None:
             chosen_on = {"epoch_chosen_on": "test"} if loop.select == "oracle-test" else {}
-            same = {name: getattr(loop, name) for name in ("device", "batch_size", "precision", "seed")}
-            measured = audit(result, checks=CHECKS_OF_A_RUN, **same)
+            # not in the precision of the training: this is what an audit of the run would measure
+            same = {name: getattr(loop, name) for name in ("device", "batch_size", "seed")}
+            bar = False if progress is not None and progress.silent else None  # a worker has no terminal of its own
+            measured = audit(result, checks=CHECKS_OF_A_RUN, progress=bar, **same)
             tracking.results({f.name: f.value for f in measured.findings if f.value is not None and not f.where})
             of = {"name": data.name, "split": "test", "n": len(data.test), "classes": list(data.classes)}
             write_findings(

@@ -4,7 +4,7 @@ split, beginning with batch number ``start``."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -39,6 +39,25 @@ def own_rows(rows: int, rank: int, size: int) -> slice:
     """
     active = active_ranks(rows, size)
     return slice(rank, None, active) if rank < active else slice(0, 2)
+
+
+BATCH, PIXELS = 256, 2**18
+"""Images per pass where no gradients are taken; on a CPU no more than so many pixels."""
+
+
+def evaluation_batch(shape: Sequence[int], device: torch.device) -> int:
+    """Images per pass where only predictions are made: 256, and on a CPU fewer of large images.
+
+    A CPU gains nothing from more, and what a layer puts out should stay near the processor. shape: (C, H, W).
+
+    >>> cpu = torch.device("cpu")
+    >>> [evaluation_batch((3, side, side), cpu) for side in (32, 64, 224, 1000)]
+    [256, 64, 4, 1]
+    """
+    if device.type != "cpu":
+        return BATCH
+    fits = max(1, PIXELS // max(1, shape[1] * shape[2]))
+    return min(BATCH, 1 << (fits.bit_length() - 1))  # a power of two
 
 
 class ResidentLoader:
@@ -147,9 +166,17 @@ def check_images(images: Images) -> None:
     require(known, f"images must be {given}; torch.from_numpy takes arrays")
 
 
-def float_batches(images: Images, device: torch.device, *, batch_size: int = 256, workers: int = 0) -> Iterator[Tensor]:
-    """Checked float images in [0, 1] on a device, a batch at a time; files are decoded as they are needed."""
+def float_batches(
+    images: Images, device: torch.device, *, batch_size: int | None = None, workers: int = 0
+) -> Iterator[Tensor]:
+    """Checked float images in [0, 1] on a device, a batch at a time; files are decoded as they are needed.
+
+    batch_size: by default that of :func:`evaluation_batch`.
+    """
     check_images(images)
+    if batch_size is None:
+        shape = images.shape[-3:] if isinstance(images, Tensor) else images.shape
+        batch_size = evaluation_batch(shape, device) if len(shape) == 3 else BATCH
     first = 0
     if isinstance(images, Tensor):
         raw = (part.to(device) for part in torch.split(images, batch_size) if len(part))

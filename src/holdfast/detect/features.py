@@ -227,7 +227,7 @@ def extract(
     extractor: FeatureExtractor,
     images: Images,
     *,
-    batch_size: int = 256,
+    batch_size: int | None = None,
     workers: int = 0,
     progress: Progress | None = None,
 ) -> Features:

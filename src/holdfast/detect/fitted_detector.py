@@ -189,12 +189,14 @@ class FittedDetector:
         whatever :func:`fit` takes, arrays among it, which is brought to the detector's size."""
         return self.report(images).scores
 
-    def report(self, images: Images | ImageSource, *, batch_size: int = 256, workers: int = 0) -> ScoreReport:
+    def report(self, images: Images | ImageSource, *, batch_size: int | None = None, workers: int = 0) -> ScoreReport:
         parts = list(self.stream(images, batch_size=batch_size, workers=workers))
         require(bool(parts), "there is no image to score; give at least one")
         return ScoreReport.cat(parts)
 
-    def stream(self, images: Images | ImageSource, *, batch_size: int = 256, workers: int = 0) -> Iterator[ScoreReport]:
+    def stream(
+        self, images: Images | ImageSource, *, batch_size: int | None = None, workers: int = 0
+    ) -> Iterator[ScoreReport]:
         """Reports batch by batch: memory does not grow with the number of images."""
         if not isinstance(images, Tensor):
             images = open_unlabelled(images, shape=self.shape)

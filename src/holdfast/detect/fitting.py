@@ -13,7 +13,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from holdfast.data.loaders import Images, check_images
+from holdfast.data.loaders import Images, check_images, evaluation_batch
 from holdfast.data.splits import Split
 from holdfast.data.unlabelled_images import ImageSource, open_unlabelled
 from holdfast.detect.detectors import FUSED, check_scores, make_detector
@@ -38,8 +38,6 @@ from holdfast.train.unlabelled import MinimiseSettings, train_vae
 FUSED_LABEL_FREE: Final = ("reconstruction", "knn", "mahalanobis")
 """What ``fused`` joins without labels: damaged pixels show in the first, images of other classes in the distances."""
 FUSED_CLASSIFIER: Final = ("reconstruction", "knn", "energy")
-BATCH: Final = 256
-"""Images of which features are computed at a time."""
 VAE_TERMS: Final = frozenset({"reconstruction", "kl", "drawn", "regret"})
 
 
@@ -129,9 +127,10 @@ def fit(
         network, kind, card = built.model, "rotation", rotation_card(built, shape)
     extractor = make_extractor(trained, network, kind, reads=reads)
     parts = [_chosen(images, part) for part in (train, scale, level)]
+    size = evaluation_batch(shape, extractor.device)
     with shown:
-        shown.begin("features", 1, sum(-(-len(part) // BATCH) for part in parts), 0)
-        found = [extract(extractor, part, batch_size=BATCH, progress=shown) for part in parts]
+        shown.begin("features", 1, sum(-(-len(part) // size) for part in parts), 0)
+        found = [extract(extractor, part, batch_size=size, progress=shown) for part in parts]
     fused = Fused([make_detector(name, extractor) for name in names], combine=own.combine)
     fused.fit_features(found[0], labels=None if labels is None else labels[train], held_out=found[1])
     threshold = Threshold.from_normal(fused.score_features(found[2]), false_alarm_rate=own.false_alarm_rate)

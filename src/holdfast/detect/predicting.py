@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.data.images import Unreadable
-from holdfast.data.loaders import float_batches
+from holdfast.data.loaders import evaluation_batch, float_batches
 from holdfast.data.tables import growing_table
 from holdfast.data.unlabelled_images import ImageSource, open_unlabelled
 from holdfast.data.unreadable_files import taken_before
@@ -155,9 +155,10 @@ def predict(
     reports: list[ScoreReport] = []
     paths: list[str] = []
     table = nullcontext(lambda row: None) if place is None else growing_table(place, columns)
+    size = read.batch_size or evaluation_batch(images.shape, where)
     with table as write, make_progress(progress) as shown, evaluating(model), torch.no_grad():
-        shown.begin("predict", 1, -(-len(images) // read.batch_size), 0)
-        for x in float_batches(images, where, batch_size=read.batch_size, workers=read.workers):
+        shown.begin("predict", 1, -(-len(images) // size), 0)
+        for x in float_batches(images, where, batch_size=size, workers=read.workers):
             found = model(x).float().softmax(1).cpu()
             if fitted is not None:
                 reports.append(fitted.report_batch(x))

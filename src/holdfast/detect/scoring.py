@@ -17,7 +17,7 @@ from torch import Tensor
 
 from holdfast.data.anomalies import holds_anomalies, read_anomalies
 from holdfast.data.images import Unreadable
-from holdfast.data.loaders import float_batches
+from holdfast.data.loaders import evaluation_batch, float_batches
 from holdfast.data.splits import Split
 from holdfast.data.tables import growing_table
 from holdfast.data.unlabelled_images import ImageSource, has_parts, open_unlabelled, takes_columns
@@ -77,10 +77,11 @@ def score(
     require(len(images) > 0, "give at least one image to score")
     parts: list[ScoreReport] = []
     done = 0
+    size = read.batch_size or evaluation_batch(images.shape, fitted.extractor.device)
     table = nullcontext(lambda row: None) if place is None else growing_table(place, SCORE_COLUMNS)
     with table as write, make_progress(progress) as shown:
-        shown.begin("score", 1, -(-len(images) // read.batch_size), 0)
-        for part in fitted.stream(images, batch_size=read.batch_size, workers=read.workers):
+        shown.begin("score", 1, -(-len(images) // size), 0)
+        for part in fitted.stream(images, batch_size=size, workers=read.workers):
             for value, flag, reason in zip(part.scores.tolist(), part.flags.tolist(), part.reasons, strict=True):
                 for lost in taken_before(bad, done):
                     write(unreadable_row(lost, SCORE_COLUMNS))
@@ -136,8 +137,10 @@ def evaluate(
     if read.skip_unreadable:
         opened = partial(opened, skipped=lambda lost: None)  # a note counts them
     kinds = _both_kinds(normal, anomalous, split, opened, read.place(), _terms(detector, normal))
+    size = read.batch_size or evaluation_batch(fitted.shape, fitted.extractor.device)
+    read = replace(read, batch_size=size)
     with make_progress(progress) as shown:
-        shown.begin("evaluate", 1, sum(-(-len(own) // read.batch_size) for own in kinds.values()), 0)
+        shown.begin("evaluate", 1, sum(-(-len(own) // size) for own in kinds.values()), 0)
         judgements = [_judged(fitted, kinds[kind], read, shown) for kind in ("normal", "anomalous")]
     parts, seen = zip(*judgements, strict=True)
     settings = {"fitted_on": dict(zip(("normal", "anomalous"), seen, strict=True))} if any(seen) else {}

@@ -34,8 +34,8 @@ from holdfast.reports.findings_file import FindingsFile, read_findings
 from holdfast.reports.run_files import RunFiles, redacted
 from holdfast.settings import flatten
 from holdfast.settings.export_settings import ExportKind, ExportSettings
-from holdfast.train.api import load_data
 from holdfast.train.folder import read_settings
+from holdfast.train.preparing import load_data
 from holdfast.train.run_result import Run
 
 if TYPE_CHECKING:

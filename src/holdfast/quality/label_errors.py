@@ -23,7 +23,8 @@ from holdfast.module_state import evaluating
 from holdfast.rng import derive
 from holdfast.settings import ModelSettings, TrainSettings, build
 from holdfast.settings.quality_settings import QualitySettings
-from holdfast.train.api import build_for, train
+from holdfast.train.api import train
+from holdfast.train.preparing import build_for
 from holdfast.train.progress import Progress
 from holdfast.types import Note
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import arg
 
-from holdfast.errors import require_known
+from holdfast.errors import require, require_known
 from holdfast.parts import TRACKERS
 from holdfast.settings.fields import (
+    Bounded,
     Columns,
     Confine,
     Device,
@@ -19,6 +20,7 @@ from holdfast.settings.fields import (
     Several,
     SkipUnreadable,
     Unset,
+    Within,
     Workers,
     columns_text,
 )
@@ -110,18 +112,52 @@ class AuditComputeSettings:
     seed: int = 0
     """Seed of attacks, of samples that checks draw, and of intervals."""
     device: Device = "auto"
-    precision: Literal["fp32", "tf32", "bf16"] = "fp32"
-    """Of the model's arithmetic."""
-    batch_size: int = 256
-    """Batch size; halved where memory runs out."""
+    precision: Literal["auto", "fp32", "tf32", "bf16"] = "auto"
+    """Of the model's arithmetic (auto: tf32 on a GPU that has it, else fp32); some checks take fp32 in any case."""
+    batch_size: Unset[int] = None
+    """Batch size, halved where memory runs out (default: 256; on a CPU fewer of large images, such as 4 of 224
+    pixels)."""
     workers: Workers = 4
 
 
 @dataclass(frozen=True)
+class AuditShardSettings(Bounded):
+    """Where it is computed: in one process, or in shards of the test set, which changes no number."""
+
+    shards: Annotated[Unset[int], Within(1)] = None
+    """Compute predictions and checks in so many shards of the test set, in processes side by side (extra parquet)."""
+    threads: Annotated[Unset[int], Within(1)] = None
+    """Processor threads of each shard (default: 1)."""
+    engine: Literal["local", "ray"] = "local"
+    """Where shards run: processes of this machine, or a Ray cluster (extra ray). Under torchrun, its processes."""
+    address: Unset[str] = None
+    """Ray: address of the cluster, or auto (default: one of this machine alone, for the time of the command)."""
+    lease: Annotated[float, Within(0, ends="()")] = 60.0
+    """Seconds without a sign of life after which a shard that another process began is taken over."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.address is None or self.engine == "ray", f"address {self.address} needs engine ray")
+        if self.shards is None:
+            usual = AuditShardSettings
+            given = [name for name in ("threads", "engine", "lease") if getattr(self, name) != getattr(usual, name)]
+            require(not given, f"{' and '.join(given)} is for an audit in shards; give shards, or leave it out")
+
+
+@dataclass(frozen=True)
 class AuditSettings(
-    AuditComputeSettings, AuditOutputSettings, VerdictSettings, ModelReadingSettings, AuditedDataSettings
+    AuditShardSettings,
+    AuditComputeSettings,
+    AuditOutputSettings,
+    VerdictSettings,
+    ModelReadingSettings,
+    AuditedDataSettings,
 ):
     """What an audit is asked for beside the model, the checks and the gates; help shows it group by group."""
+
+    def __post_init__(self) -> None:
+        AuditShardSettings.__post_init__(self)
+        AuditOutputSettings.__post_init__(self)
 
 
 def make_settings(**given: Any) -> AuditSettings:

@@ -41,8 +41,8 @@ class ReadSettings(Bounded):
     columns: Columns = None
     confine: Confine = False
     skip_unreadable: SkipUnreadable = False
-    batch_size: Annotated[int, Within(1)] = 256
-    """Images per pass."""
+    batch_size: Annotated[Unset[int], Within(1)] = None
+    """Images per pass (default: 256; on a CPU fewer of large images, such as 4 of 224 pixels)."""
     workers: Annotated[Workers, Within(0)] = 4
     device: Device = "auto"
 

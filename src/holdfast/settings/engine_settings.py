@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from holdfast.errors import require
-from holdfast.settings.fields import Bounded, Unset, Within
+from holdfast.settings.fields import Bounded, Unset, Within, split_off
 
 
 @dataclass(frozen=True)
@@ -29,3 +30,14 @@ class EngineSettings(Bounded):
         require(self.address is None or self.engine == "ray", f"address {self.address} needs engine ray")
         number = str(self.parallel) in ("None", "auto") or (str(self.parallel).isdecimal() and int(self.parallel) > 0)  # type: ignore[arg-type]
         require(number, f"parallel must be auto or a whole number >= 1, got {self.parallel!r}")
+
+
+def split_engine(values: Mapping[str, Any]) -> tuple[EngineSettings, dict[str, Any]]:
+    """Where to train, of keyword arguments that are settings of all kinds; and the others.
+
+    >>> split_engine({"parallel": 2, "epochs": 3})[1]
+    {'epochs': 3}
+    """
+    many = values.get("parallel")
+    given = {**values, "parallel": str(many)} if isinstance(many, int) else values  # as the command line has it
+    return split_off(EngineSettings, given)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self, TypeVar, dataclass_transform, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self, TypeVar, dataclass_transform, get_args
 
 from tyro.conf import arg
 
@@ -60,6 +60,9 @@ UNCHOSEN: Final[Any] = None
 
 Several = Annotated[tuple[T, ...], arg(help_behavior_hint=default_hint)]
 """``Several[str]`` is any number of strings, also none."""
+
+Switch = Literal["auto", "on", "off"]
+"""On, off, or as the program thinks best. A flag without a value is on, and so is ``true`` in YAML or Python."""
 
 KEY_VALUE: Final = "KEY=VALUE"
 """In the type of a list: each value has the form KEY=VALUE, so that other words do not belong to it."""
@@ -205,6 +208,20 @@ def build(settings: type[T], values: Mapping[str, Any], *, where: str = "setting
     return settings(**made)
 
 
+def split_off(settings: type[T], values: Mapping[str, Any]) -> tuple[T, dict[str, Any]]:
+    """Settings of the given type from those values that are theirs, and the other values: a function may take settings
+    of several types as keyword arguments.
+
+    >>> from holdfast.settings.engine_settings import EngineSettings
+    >>> where, others = split_off(EngineSettings, {"threads": 2, "epochs": 3})
+    >>> where.threads, others
+    (2, {'epochs': 3})
+    """
+    names = {f.name for f in fields(settings)}  # type: ignore[arg-type]
+    own = {name: value for name, value in values.items() if name in names}
+    return build(settings, own), {name: value for name, value in values.items() if name not in names}
+
+
 def flatten(settings: Any) -> dict[str, Any]:
     """Settings as plain flat values, such that ``build(type(settings), flatten(settings)) == settings``."""
     flat: dict[str, Any] = {}
@@ -241,6 +258,8 @@ def convert(value: Any, kind: Any, name: str) -> Any:
                 return convert(value, kind, name)
         return convert(value, last, name)
     if origin is typing.Literal:
+        if isinstance(value, bool) and {"on", "off"} <= set(args):  # YAML reads on and off as such
+            value = "on" if value else "off"
         require_known(name, value, args)
         return value
     if origin is tuple:

@@ -51,8 +51,8 @@ class RepairSettings(Bounded):
     confine: Confine = False
     seed: Annotated[int, Within(0, LARGEST_SEED, "..")] = 0
     """Seed of subsamples, folds, and the part of training that is held out."""
-    batch_size: Annotated[int, Within(1)] = 256
-    """Images per pass."""
+    batch_size: Annotated[Unset[int], Within(1)] = None
+    """Images per pass (default: 256; on a CPU fewer of large images, such as 4 of 224 pixels)."""
     workers: Annotated[Workers, Within(0)] = 4
     device: Device = "auto"
     overwrite: bool = False

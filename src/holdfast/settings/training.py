@@ -25,6 +25,7 @@ from holdfast.settings.fields import (
     MethodSettings,
     Several,
     SkipUnreadable,
+    Switch,
     Unset,
     Within,
     flatten,
@@ -241,13 +242,13 @@ class LoopSettings(Bounded):
     seed: Annotated[int, Within(0, LARGEST_SEED, "..")] = 0
     """Seed of weights, data order, augmentation, mixing and attacks."""
     device: Device = "auto"
-    precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
-    """Of the arithmetic; the lower ones are faster on GPUs, and fp32 is what papers compare with."""
-    channels_last: bool = False
-    """Keep images and weights in NHWC order in memory; pays on GPUs in bf16."""
-    compile: bool = False
-    """Compile the network with torch.compile."""
-    capture: Literal["auto", "on", "off"] = "auto"
+    precision: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = "auto"
+    """Of the arithmetic (auto: bf16 on a GPU that has it, else fp32)."""
+    channels_last: Switch = "auto"
+    """Keep images and weights in NHWC order in memory (auto: for convolutional networks on a GPU)."""
+    compile: Switch = "auto"
+    """Compile the network with torch.compile (auto: on a GPU, where there are steps enough to pay for it)."""
+    capture: Switch = "auto"
     """Run the whole step as one CUDA graph (auto: on a GPU)."""
     deterministic: bool = False
     """Use deterministic kernels only, also where they are slower."""
@@ -292,6 +293,10 @@ class LoopSettings(Bounded):
                 self.select != "oracle-test", f"{stops} must not look at the test set (select oracle-test); {remedy}"
             )
             require(self.eval_every > 0, f"{stops} needs evaluations on the way; give eval_every 1, not 0")
+
+    @property
+    def compiles(self) -> bool:
+        return self.compile == "on"
 
     @property
     def rule(self) -> SelectionRule:

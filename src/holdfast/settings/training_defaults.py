@@ -14,6 +14,8 @@ setting              follows from
 ``warmup``           a share of the epochs (``ROWS``); none where ``lr`` is given
 ===================  ============================================================================================
 
+Precision, layout and compilation follow from the device: ``device_defaults.py``.
+
 What is given is kept. How the numbers were chosen: docs/how-to/defaults.md and docs/decisions/0011-defaults.md.
 """
 
@@ -24,6 +26,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from holdfast.settings.device_defaults import DeviceFacts, choose_for_device
 from holdfast.settings.fields import build, flatten
 from holdfast.settings.training import TrainSettings
 
@@ -96,11 +99,13 @@ LARGEST_SCALING = 8.0
 
 @dataclass(frozen=True)
 class ChosenDefaults:
-    """Settings with nothing left open. reasons: why, by the name of each setting that was not given."""
+    """Settings with nothing left open. reasons: why, by the name of each setting that was not given. on_device: the
+    same of those that follow from the device."""
 
     settings: TrainSettings
     facts: TrainingFacts
     reasons: Mapping[str, str] = field(default_factory=dict)
+    on_device: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def values(self) -> dict[str, Any]:
@@ -109,9 +114,10 @@ class ChosenDefaults:
 
     def lines(self) -> list[str]:
         """One line per setting: its value, the flag that sets another, and why."""
+        flat = flatten(self.settings)
         return [
-            f"--{key.replace('_', '-')} {self.values[key]:{_form(self.values[key])}}: {why}"
-            for key, why in self.reasons.items()
+            f"--{key.replace('_', '-')} {flat[key]:{_form(flat[key])}}: {why}"
+            for key, why in {**self.reasons, **self.on_device}.items()
         ]
 
     def recorded(self) -> dict[str, str]:
@@ -119,11 +125,17 @@ class ChosenDefaults:
         return {"chosen_defaults": f"{self}"} if self.reasons else {}
 
     def __str__(self) -> str:
-        """All in one line; empty where everything was given."""
+        """All that follows from data and model in one line; empty where everything was given."""
         if not self.reasons:
             return ""
-        said = ", ".join(f"{key.replace('_', ' ')} {value:{_form(value)}}" for key, value in self.values.items())
-        return f"chosen for {self.facts}: {said}"
+        return f"chosen for {self.facts}: {_listed(self.values)}"
+
+    @property
+    def device_note(self) -> str:
+        """What follows from the GPU in one line; empty where that was given, or the device is a CPU."""
+        flat = flatten(self.settings)
+        said = {key: flat[key] for key in self.on_device}
+        return f"chosen for the GPU: {_listed(said)}" if set(said.values()) - {"fp32", "off"} else ""
 
 
 def open_settings(settings: TrainSettings) -> list[str]:
@@ -136,8 +148,10 @@ def open_settings(settings: TrainSettings) -> list[str]:
     return [key for key in CHOSEN_KEYS if flat[key] is None]
 
 
-def choose_defaults(settings: TrainSettings, facts: TrainingFacts) -> ChosenDefaults:
+def choose_defaults(settings: TrainSettings, facts: TrainingFacts, device: DeviceFacts | None = None) -> ChosenDefaults:
     """Settings in which what was left open follows from what is known of the training; the rest is kept.
+
+    device: what is known of it; without, what follows from it stays open.
 
     >>> chosen = choose_defaults(TrainSettings(), TrainingFacts(images=50_000, weights=11_000_000))
     >>> chosen.values
@@ -162,7 +176,11 @@ def choose_defaults(settings: TrainSettings, facts: TrainingFacts) -> ChosenDefa
         flat["warmup"] = round(row.warmup * flat["epochs"], 2)
         reasons["warmup"] = f"{row.warmup:.0%} of the epochs"
     ordered = {key: reasons[key] for key in CHOSEN_KEYS if key in reasons}
-    return ChosenDefaults(build(TrainSettings, flat), facts, ordered)
+    chosen = build(TrainSettings, flat)
+    on_device: dict[str, str] = {}
+    if device is not None:
+        chosen, on_device = choose_for_device(chosen, device)
+    return ChosenDefaults(chosen, facts, ordered, on_device)
 
 
 def _optimizer(settings: TrainSettings, facts: TrainingFacts) -> tuple[str, str]:
@@ -204,6 +222,10 @@ def _rate(row: Row, facts: TrainingFacts, optimizer: str, larger: float) -> tupl
         larger = min(larger, LARGEST_SCALING)
         rate, why = rate * (larger if optimizer == "sgd" else math.sqrt(larger)), f"{why}, scaled to the batch size"
     return float(f"{rate:.2g}"), why
+
+
+def _listed(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key.replace('_', ' ')} {value:{_form(value)}}" for key, value in values.items())
 
 
 def _form(value: Any) -> str:

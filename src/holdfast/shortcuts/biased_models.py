@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from holdfast.augment.basic import to_float
 from holdfast.data.loaders import make_loader
 from holdfast.data.splits import Dataset, Split
-from holdfast.devices import autocast, kernels
+from holdfast.devices import autocast, kernels, memory_format
 from holdfast.errors import HoldfastError
 from holdfast.module_state import evaluating
 from holdfast.rng import derive
 from holdfast.settings import TrainSettings
-from holdfast.train.api import prepare
 from holdfast.train.engine import Trainer
 from holdfast.train.evaluate import predict
+from holdfast.train.preparing import prepare
 from holdfast.train.progress import Progress
 
 
@@ -76,7 +76,7 @@ def held_out_logits(
     layer on the mean colour.
     """
     loop, given = settings.loop, settings.data
-    layout = torch.channels_last if loop.channels_last else torch.contiguous_format
+    layout = memory_format(loop.channels_last)
     size, counted = max(loop.batch_size, 256), loop.epochs - loop.epochs // 2
     loader = make_loader(held_out, batch_size=size, device=device, kind=given.loader, workers=given.workers)
     everything = torch.arange(len(held_out))
@@ -142,7 +142,7 @@ class EpochScorer:
     def score_epoch(self, epoch: int = 0, model: nn.Module | None = None) -> dict[str, float]:
         """Adds nothing to the record of the epoch, nor needs the debiased model: what a training may measure."""
         classes, precision = self.data.num_classes, self.loop.precision
-        layout = torch.channels_last if self.loop.channels_last else torch.contiguous_format
+        layout = memory_format(self.loop.channels_last)
         found = predict(
             self.biased, self.data.train, self.loader, device=self.device, precision=precision, memory_format=layout
         )

@@ -20,8 +20,8 @@ from holdfast.shortcuts.biased_models import score_biased_model, train_biased_mo
 from holdfast.shortcuts.conflicting_samples import Shortcuts, clusters_of, rank
 from holdfast.shortcuts.shortcut_alarm import held_out_test
 from holdfast.shortcuts.shortcut_files import CSV, JSON, PAGE, findings_of, write
-from holdfast.train.api import load_data
 from holdfast.train.folder import RunFolder, read_settings
+from holdfast.train.preparing import load_data
 from holdfast.train.progress import Progress, make_progress
 
 
@@ -126,6 +126,7 @@ def biased_training(
 ) -> TrainSettings:
     """How biased models are trained on so many samples."""
     usual = {"method": "lff", "optimizer": "adam", "weight_decay": 0.0, "schedule": "constant", "eval_every": 0}
+    usual |= {"precision": "fp32", "channels_last": False, "compile": False}  # rankings stay comparable over devices
     size = batch_size or (64 if samples < 10_000 else 128)
     return build(TrainSettings, usual | {"lr": lr, "epochs": epochs, "batch_size": size} | settings)
 

@@ -1,6 +1,6 @@
 """The training loop: stages, epochs, steps, evaluation, selection, checkpoints. Every training goes through it.
 
-``Trainer`` is the loop, ``StageRun`` what belongs to one stage: its network, optimisers, schedule, order and step.
+Open this file to change what happens between steps and between epochs; ``stage_run.py`` has what belongs to one stage.
 """
 
 from __future__ import annotations
@@ -11,24 +11,22 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from holdfast.ascents import ascent_of
 from holdfast.augment.basic import Augment
-from holdfast.data.loaders import Loader, ResidentLoader, make_loader
+from holdfast.data.loaders import Loader, make_loader
 from holdfast.data.splits import Dataset, Split, channel_statistics
-from holdfast.devices import autocast, kernels, own_stream
+from holdfast.devices import kernels, memory_format, own_stream
 from holdfast.errors import Interrupted, require
 from holdfast.methods import Stage, State, method_of
-from holdfast.models.backbone import layer_scales, rest_frozen
-from holdfast.optim import build_optimizer, set_option
+from holdfast.models.backbone import rest_frozen
 from holdfast.rng import Generators, derive
 from holdfast.settings import TrainSettings, flatten
+from holdfast.settings.device_defaults import open_on_device
 from holdfast.signals import deferred_signals
 from holdfast.trackers import Tracking
 from holdfast.train.class_weights import class_weights
@@ -37,9 +35,9 @@ from holdfast.train.evaluate import Predictions, predict, selection_score
 from holdfast.train.folder import RunFolder
 from holdfast.train.meters import Diverged, Meters, all_finite
 from holdfast.train.progress import Progress
-from holdfast.train.schedule import WeightAverage, rate_factor
 from holdfast.train.shared_batch import SharedBatch
-from holdfast.train.step import Step, captured, compiled, diagnose
+from holdfast.train.stage_run import StageRun, completing
+from holdfast.train.step import diagnose
 from holdfast.types import Batch
 
 READ_EVERY = 200
@@ -86,7 +84,9 @@ class Trainer:
         loop = settings.loop
         self.settings, self.data, self.device = settings, data, device
         self.folder, self.progress, self.tracking = folder, progress, tracking or Tracking()
-        self.memory_format = torch.channels_last if loop.channels_last else torch.contiguous_format
+        left = open_on_device(settings)
+        assert not left, f"{', '.join(left)} must be resolved before training"
+        self.memory_format = memory_format(loop.channels_last)
         self.model = model.to(device, memory_format=self.memory_format)  # type: ignore[call-overload]
         self.method, self.state = method_of(settings), state.to(device, memory_format=self.memory_format)  # type: ignore[call-overload]
         self.rng = rng or Generators(loop.seed, device)
@@ -134,7 +134,7 @@ class Trainer:
         if self.shared is None:
             return nullcontext()
         loop, networks = self.settings.loop, [self.model, *self.state.children()]
-        return self.shared.over(self.state, networks, seed=loop.seed, compiled=loop.compile)
+        return self.shared.over(self.state, networks, seed=loop.seed, compiled=loop.compiles)
 
     def _enter(self, stage: Stage, resumed: dict[str, Any] | None) -> StageRun:
         """Begin a stage, or continue in the middle of it."""
@@ -142,7 +142,23 @@ class Trainer:
             self.state.stage = stage
             if remark := self.method.begin(self.state, lambda model: self._predict(model, self.data.train).logits):
                 self.progress.note(remark)
-        now = StageRun(self, stage)
+        now = StageRun(
+            stage,
+            self.settings,
+            self.model,
+            self.state,
+            images=len(self.data.train),
+            loader=self.loader(self.data.train),
+            order=self.own_order,
+            augment=self.augment,
+            rng=self.rng,
+            meters=self.meters,
+            memory_format=self.memory_format,
+            class_weights=self.class_weights,
+            shared=self.shared,
+            fused=self.fused,
+            note=self.progress.note,
+        )
         if resumed is not None:
             with self._fitting():
                 now.load_state_dict(resumed["stage"])
@@ -383,140 +399,3 @@ class Trainer:
             self.folder.rewrite_metrics(self.history)
         self.progress.note(f"continuing at step {self.at.step}")
         return state
-
-
-class StageRun:
-    """A stage under way. Made when a stage begins or resumes; ``state_dict`` carries it over a restart."""
-
-    def __init__(self, trainer: Trainer, stage: Stage) -> None:
-        settings, method, state, device = trainer.settings, trainer.method, trainer.state, trainer.device
-        loop, loader, count = settings.loop, trainer.loader(trainer.data.train), len(trainer.data.train)
-        self.stage, self.settings, self.ascent = stage, settings, ascent_of(settings)
-        state.stage = stage
-        self.trainee = method.trainee(state, trainer.model)
-        self.average = WeightAverage(self.trainee, loop.ema) if loop.ema else None
-        self.scaler = torch.amp.GradScaler(device.type, enabled=loop.precision == "fp16")
-        decay = settings.optimizer.layer_decay
-        scales = None if decay == 1 else layer_scales(self.trainee, decay)
-        build = partial(build_optimizer, settings.optimizer, fused=trainer.fused, scales=scales)
-        skip = loop.precision == "fp16"  # elsewhere a step that is not finite ends the training
-        parameters = dict(self.trainee.named_parameters())
-        if (along := method.trained_along(state)) is not None:
-            parameters |= along.named_parameters("along")
-        self.optimizer = build(parameters.items(), self.ascent.optimizer, skip_nonfinite=skip)
-        trained = {id(p) for p in parameters.values()}
-        own = [(n, p) for n, p in state.named_parameters() if p.requires_grad and id(p) not in trained]
-        if scales is not None:  # an auxiliary network is built as the main one is, under a name of the method's
-            scales = {n: scales.get(n.partition(".")[2], 1.0) for n, _ in own}
-        self.auxiliary_optimizer = build(own, scales=scales) if own else None
-        repeats = method.repeats(state)
-        self.positions = torch.arange(count).repeat_interleave(1 if repeats is None else repeats.cpu())
-        self.own_order = trainer.own_order
-        shown = self.positions if self.own_order is None else self.own_order(0)
-        self.steps_per_epoch = batches(len(shown), loop.batch_size)
-        whole = min(count, batches(count, loop.batch_size) * loop.batch_size)
-        complete = completing(trainer.shared, loader)
-        network = compiled(self.trainee) if loop.compile else self.trainee
-        for auxiliary in state.children() if loop.compile else ():
-            auxiliary.compile(dynamic=False)
-        self.plain_step = Step(
-            model=network,
-            method=method,
-            state=state,
-            optimizer=self.optimizer,
-            auxiliary_optimizer=self.auxiliary_optimizer,
-            augment=trainer.augment,
-            rng=trainer.rng,
-            meters=trainer.meters,
-            autocast=partial(autocast, loop.precision, device),
-            scaler=self.scaler,
-            # not the trainer: a cycle would keep its memory
-            whole=lambda: map(complete, loader.batches(torch.arange(whole))),
-            whole_size=whole,
-            ascent=self.ascent,
-            clip=settings.optimizer.clip,
-            accumulate=loop.accumulate,
-            memory_format=trainer.memory_format,
-            average=self.average,
-            class_weights=trainer.class_weights,
-            shared=trainer.shared,
-        )
-        captures = loop.capture != "off" and device.type == "cuda" and method.capturable
-        self.step: Callable[..., None] = self.plain_step
-        if captures and not self.ascent.reads_whole_set:
-            note = trainer.progress.note if loop.capture == "auto" else None
-            self.step = captured(self.plain_step, device, note=note)
-        if self.ascent.reads_whole_set:
-            cost = self.steps_per_epoch + self.ascent.passes
-            each = f"at each of {self.steps_per_epoch} steps per epoch: an epoch costs about {cost:g} plain ones"
-            trainer.progress.note(f"{self.ascent.name} takes the gradient of all {count} training images {each}")
-
-    @property
-    def passes(self) -> float:
-        """Forward and backward passes that an image costs, those of auxiliary models and attacks included.
-
-        At most, where an ascent draws other batches: auxiliary models are not trained on those.
-        """
-        step, ascent = self.plain_step, self.ascent
-        loss, beside = step.method.passes(step.state)
-        whole = step.whole_size / self.settings.loop.batch_size if ascent.reads_whole_set else 0.0
-        return loss * (ascent.passes + whole) + beside * (1 + ascent.other_batches + whole)
-
-    @property
-    def evaluated(self) -> nn.Module:
-        """The network whose predictions count."""
-        return self.trainee if self.average is None else self.average.model
-
-    def order(self, stage: int, epoch: int, *, purpose: str = "order") -> Tensor:
-        """What an epoch shows, shuffled by seed, stage and epoch alone unless the training has an order of its own."""
-        if self.own_order is not None:
-            return self.own_order(epoch)
-        seed = derive(self.settings.loop.seed, f"{purpose}/{stage}/{epoch}")
-        shuffled = torch.randperm(len(self.positions), generator=torch.Generator().manual_seed(seed))
-        return self.positions[shuffled][: self.steps_per_epoch * self.settings.loop.batch_size]
-
-    def rate(self, step: int) -> float:
-        """The learning rate at a step of this stage."""
-        steps, epochs = self.steps_per_epoch, self.stage.epochs
-        factor = rate_factor(self.settings.schedule, step, steps_per_epoch=steps, epochs=epochs)
-        return self.settings.optimizer.lr * factor
-
-    def follow_schedule(self, step: int) -> None:
-        """Set learning rates and the ascent's radius for a step of this stage."""
-        rate = self.rate(step)
-        for optimizer in (self.optimizer, self.auxiliary_optimizer):
-            if optimizer is not None:
-                set_option(optimizer, "lr", rate)
-        if (radius := self.ascent.radius(step / (self.stage.epochs * self.steps_per_epoch))) is not None:
-            set_option(self.optimizer, "rho", radius)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {name: part.state_dict() for name, part in self._parts().items()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        for name, part in self._parts().items():
-            groups = part.param_groups if isinstance(part, Optimizer) else []
-            # the very tensors that hold scheduled options stay: they live on the device, the loaded ones do not
-            scheduled = [{k: v for k, v in group.items() if isinstance(v, Tensor)} for group in groups]
-            part.load_state_dict(state[name])
-            for group, kept in zip(part.param_groups if scheduled else [], scheduled, strict=True):
-                group |= kept
-
-    def _parts(self) -> dict[str, Any]:
-        names = ("optimizer", "auxiliary_optimizer", "scaler", "average")
-        return {name: part for name in names if (part := getattr(self, name)) is not None}
-
-
-def completing(shared: SharedBatch | None, loader: Loader) -> Callable[[Batch], Batch]:
-    """Gives batches of a loader that reads only a rank's own part the images of all ranks."""
-    return (lambda batch: batch) if shared is None or isinstance(loader, ResidentLoader) else shared.completed
-
-
-def batches(count: int, batch_size: int) -> int:
-    """Batches per epoch. A last batch of one sample is left out: BatchNorm has no variance for it.
-
-    >>> batches(10, 5), batches(11, 5), batches(12, 5), batches(1, 5)
-    (2, 2, 3, 1)
-    """
-    full, rest = divmod(count, batch_size)
-    return full + (rest > 1 or full == 0)

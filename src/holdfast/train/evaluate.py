@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -44,7 +46,6 @@ class Predictions:
         return worst(self.correct, cells)
 
 
-@torch.no_grad()
 def predict(
     model: nn.Module,
     split: Split,
@@ -55,12 +56,25 @@ def predict(
     memory_format: torch.memory_format = torch.contiguous_format,
 ) -> Predictions:
     """Logits of every image of a split, in evaluation mode, without augmentation."""
-    outputs = []
-    with evaluating(model), autocast(precision, device):
-        for batch in loader.batches(torch.arange(len(split))):
-            x = to_float(batch.x).contiguous(memory_format=memory_format)
-            outputs.append(model(x).float())
+    how: dict[str, Any] = {"device": device, "precision": precision, "memory_format": memory_format}
+    outputs = list(logits_of(model, loader, torch.arange(len(split)), **how))
     return Predictions(torch.cat(outputs), split.labels.to(device), split.groups.to(device))
+
+
+@torch.no_grad()  # as torch does for generators: off while the caller works on what was yielded
+def logits_of(
+    model: nn.Module,
+    loader: Loader,
+    order: Tensor,
+    *,
+    device: torch.device,
+    precision: str = "fp32",
+    memory_format: torch.memory_format = torch.contiguous_format,
+) -> Iterator[Tensor]:
+    """The same of the images at some positions, batch by batch."""
+    with evaluating(model), autocast(precision, device):
+        for batch in loader.batches(order):
+            yield model(to_float(batch.x).contiguous(memory_format=memory_format)).float()
 
 
 def selection_score(rule: str, seen: Predictions) -> float:

@@ -22,6 +22,7 @@ import holdfast
 from holdfast.errors import HoldfastError, require
 from holdfast.files import exists, why_unwritten, write_atomic
 from holdfast.settings import TrainSettings, build, flatten, read_environment, read_yaml
+from holdfast.settings.device_defaults import open_on_device
 from holdfast.settings.training_defaults import open_settings
 from holdfast.train.checkpoints import Checkpoints
 from holdfast.train.processes import locked
@@ -234,7 +235,8 @@ def changed_settings(run: Path, settings: TrainSettings, *, but: frozenset[str] 
 def recorded(run: Path, settings: TrainSettings) -> TrainSettings:
     """Settings with what they leave open as the run in a folder has it."""
     theirs = flatten(read_settings(run / "run.yaml"))
-    return build(TrainSettings, flatten(settings) | {key: theirs[key] for key in open_settings(settings)})
+    left = [*open_settings(settings), *open_on_device(settings)]
+    return build(TrainSettings, flatten(settings) | {key: theirs[key] for key in left})
 
 
 def read_settings(path: Path) -> TrainSettings:

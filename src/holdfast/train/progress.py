@@ -16,7 +16,9 @@ from rich.progress import Progress as Bar
 
 
 class Progress(AbstractContextManager["Progress"]):
-    """Receives every step and epoch; this one shows nothing."""
+    """Receives every step and epoch; this one shows nothing. silent: whether nobody sees what it is told."""
+
+    silent = True
 
     def begin(self, stage: str, epochs: int, steps: int, done: int) -> None:
         """A stage starts or continues: its epochs, steps per epoch, steps already done."""
@@ -39,6 +41,8 @@ class Progress(AbstractContextManager["Progress"]):
 
 class PlainProgress(Progress):
     """One line per epoch, for logs."""
+
+    silent = False
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -85,6 +89,7 @@ class BarProgress(PlainProgress):
 class NotebookProgress(Progress):
     """A bar below the cell, with the last epoch's figures and the notes. Needs nothing but IPython itself."""
 
+    silent = False
     PAUSE = 0.2
     """Seconds between two drawings: each is a message to the browser."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,8 @@ from holdfast.optim import set_option
 from holdfast.rng import derive
 from holdfast.settings import MethodSettings, TrainSettings, build
 from holdfast.signals import deferred_signals
-from holdfast.train.api import copy_of, load_data, prepare
 from holdfast.train.engine import Trainer
+from holdfast.train.preparing import copy_of, load_data, prepare
 from holdfast.train.progress import Progress, make_progress
 
 LOWEST, HIGHEST, STEPS = 1e-6, 10.0, 100
@@ -108,6 +108,8 @@ def find_rate(
     pretrain = settings.model.pretrain
     require(pretrain == "none", f"a search for a learning rate does not pretrain ({pretrain}); leave out pretrain")
     settings, progress = settings.resolved(), progress or Progress()
+    if settings.loop.compile == "auto":  # a hundred steps never pay for it
+        settings = replace(settings, loop=replace(settings.loop, compile="off"))
     device = resolve_device(settings.loop.device)
     data = data or load_data(settings)
     with torch.random.fork_rng([device] if device.type == "cuda" else []):

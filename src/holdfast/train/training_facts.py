@@ -1,12 +1,19 @@
-"""What a training's defaults follow from, read off its data and network; and the defaults of one that has not begun.
-Open this file to change how a network is recognised as pretrained or as a transformer."""
+"""What a training's defaults follow from, read off its data, network and device. Open this file to change how a network
+is recognised as pretrained or as a transformer, or how large its activations are."""
 
 from __future__ import annotations
 
+import os
+import shutil
+
+import torch
 from torch import Tensor, nn
 
+from holdfast.ascents import ascent_of
 from holdfast.data import Dataset
+from holdfast.module_state import evaluating
 from holdfast.settings import TrainSettings
+from holdfast.settings.device_defaults import DeviceFacts
 from holdfast.settings.training_defaults import TrainingFacts
 
 LAYER_NORMS = (nn.LayerNorm, nn.RMSNorm, nn.MultiheadAttention)
@@ -48,3 +55,58 @@ def has_learned(network: nn.Module) -> bool:
             if bool((scale != first).any()):
                 return True
     return False
+
+
+def device_facts_of(
+    settings: TrainSettings, data: Dataset, network: nn.Module, device: torch.device, *, own: bool = False
+) -> DeviceFacts:
+    """own: the network is a module of the caller's. It may do what torch cannot compile, so it is not unless asked."""
+    if device.type == "cpu":
+        return DeviceFacts(images=len(data.train))
+    layers = [m for m in network.modules() if any(True for _ in m.parameters(recurse=False))]
+    return DeviceFacts(
+        "cuda",
+        bf16=torch.cuda.get_device_capability(device) >= (8, 0),
+        compiler=not own and can_compile(),
+        convolutions=sum(isinstance(m, nn.Conv2d) for m in layers),
+        layers=len(layers),
+        activations=activations(network, data.shape),
+        passes=ascent_of(settings).passes,
+        images=len(data.train),
+    )
+
+
+def can_compile() -> bool:
+    """Whether torch finds what it compiles with on a GPU, Triton and a C compiler. Not for ranks that share batches:
+    that compiling pays there was never measured."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return False
+    from torch.utils._triton import has_triton_package
+
+    compiler = os.environ.get("CC") or next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    return compiler is not None and bool(has_triton_package())
+
+
+@torch.no_grad()
+def activations(network: nn.Module, shape: tuple[int, ...]) -> int:
+    """Numbers that the layers with weights put out for one image of this shape (C, H, W).
+
+    >>> activations(nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3)), (1, 8, 8))
+    147
+    """
+    seen: list[int] = []
+
+    def note(_: nn.Module, __: object, output: object) -> None:
+        if isinstance(output, Tensor):
+            seen.append(output.numel())
+
+    layers = [m for m in network.modules() if any(True for _ in m.parameters(recurse=False))]
+    hooks = [layer.register_forward_hook(note) for layer in layers]
+    where = next((p.device for p in network.parameters()), torch.device("cpu"))
+    try:
+        with evaluating(network), torch.random.fork_rng(devices=[]):
+            network(torch.zeros(1, *shape, device=where))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return sum(seen)

@@ -401,9 +401,10 @@ class Watched(nn.Module):
 def test_access_says_what_an_attack_uses(digits: Dataset) -> None:
     """White-box attacks ask the model for gradients; Square and transfer do not, and are not called so."""
     model, other = Watched(), Watched()
-    bench = AttackBench(Subject(model, digits, torch.device("cpu"), batch_size=50), 20, replace(SMALL, queries=5))
+    subject = Subject(model, digits, torch.device("cpu"), batch_size=50)
+    bench = AttackBench(subject, 20, replace(SMALL, queries=5), lambda: other)
     access = {}
-    for (attack, said, _), _ in bench.bounded((RADIUS,), "linf", other):
+    for (attack, said, _), _ in bench.bounded((RADIUS,), "linf"):
         access[attack, said] = model.asked, other.asked
         model.asked = other.asked = False
     gradients, surrogate, neither = (True, False), (False, True), (False, False)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from holdfast.audits.checks.attacks import attack_bench as bench
 from holdfast.audits.checks.attacks import trust
+from holdfast.audits.checks.attacks.attack_plans import BUDGETS
 from holdfast.audits.checks.attacks.trust import AVERAGED, NONE, QUERIES, TRANSFER, WHITE, Key, comparisons
+from holdfast.audits.subject import Subject
 from holdfast.metrics import sign_test
+from tests.conftest import make_data
 
 RADII = (0.1, 0.2)
 GRADIENT = ("fgsm", "pgd-10", "apgd-ce", "apgd-dlr")
@@ -89,11 +92,11 @@ def test_of_many_comparisons_each_may_fail_less_often() -> None:
 
 
 def test_images_of_a_search_are_joined_up_to_the_limit_and_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "TOGETHER", 5 * 12)
-    sizes = (2, 2, 2, 3, 4, 6, 1)
-    every = torch.arange(sum(sizes))
-    x = every[:, None, None, None].expand(-1, 3, 2, 2)
-    parts = list(bench._joined(zip(torch.split(x, sizes), torch.split(every, sizes), strict=True)))
-    assert [len(y) for _, y in parts] == [4, 5, 4, 6, 1], "no more than five images, but never less than a batch"
-    assert torch.equal(torch.cat([y for _, y in parts]), every)
-    assert torch.equal(torch.cat([own for own, _ in parts]), x)
+    data = make_data(6, 3, test=23)
+    monkeypatch.setattr(bench, "TOGETHER", 5 * 64)
+    for batch, sizes in ((2, [4] * 5 + [3]), (5, [5] * 4 + [3]), (6, [6] * 3 + [5])):
+        own = bench.AttackBench(Subject(nn.Identity(), data, torch.device("cpu"), batch), 23, BUDGETS["cpu"])
+        parts = [bench._joined(own.block(number)) for number in range(len(sizes))]
+        assert [len(y) for _, y in parts] == sizes, "no more than five images, but never less than a batch"
+        assert torch.equal(torch.cat([y for _, y in parts]), data.test.labels)
+        assert torch.equal(torch.cat([x for x, _ in parts]), data.test.read(torch.arange(23)) / 255)

@@ -62,10 +62,10 @@ def test_sizes_are_those_on_disk(tmp_path: Path) -> None:
     for i, (width, height) in enumerate([(20, 10), (8, 32)]):
         paths.append(tmp_path / f"{i}.png")
         Image.new("RGB", (width, height)).save(paths[-1])
-    found = file_sizes(FileSplit(paths, torch.tensor([0, 1]), torch.tensor([-1, -1]), size=(16, 16)))
+    found = file_sizes(FileSplit(paths, torch.tensor([0, 1]), torch.tensor([-1, -1]), size=(16, 16)), torch.arange(2))
     assert found["size"].tolist() == pytest.approx([200**0.5, 16.0])
     assert found["aspect"].tolist() == [2.0, 0.25]
-    assert file_sizes(split(torch.tensor([0]))) == {}
+    assert file_sizes(split(torch.tensor([0])), torch.arange(1)) == {}
 
 
 def test_candidates_are_the_ends_or_the_kinds() -> None:

@@ -28,9 +28,12 @@ from holdfast.audits.subject import draw
 from holdfast.augment.basic import to_float
 from holdfast.data.splits import ArraySplit, Dataset, Split, WrappedSplit
 from holdfast.errors import HoldfastError, require, require_known
+from holdfast.metrics import Paired
 from holdfast.models import NONE, LoadedModel, PreprocessedModel, Preprocessing
 from holdfast.models.loaded_model import explaining_failures
 from holdfast.module_state import evaluating
+from holdfast.rng import derive
+from holdfast.train.progress import Progress
 from holdfast.types import Note
 
 STEADY = 1e-2
@@ -109,12 +112,14 @@ def align(
     sample: int = 512,
     seed: int = 0,
     batch_size: int = 64,
+    progress: Progress | None = None,
 ) -> Aligned:
     """Align an opened model with the test split of a data set, or refuse with what to do.
 
     class_map: see :func:`match_classes`. output: kind of outputs, None to decide. preprocessing: "stated" (the model's
     own settings), a rival's name, or a value. probe: try the rivals. allow_random: audit a model whose answers change
-    from call to call, with a warning. sample: labelled test images all decisions rest on, drawn by the seed.
+    from call to call, with a warning. sample: labelled test images all decisions rest on, drawn by the seed. progress:
+    where the trials of rivals are shown.
     """
     split = data.test
     if split is None or len(split) == 0:
@@ -151,9 +156,26 @@ def align(
     predicted = outputs.nan_to_num().argmax(1)
     right = _right(predicted, labels, match)
     tried = probes.candidates(used, channels=model.channels, data=statistics) if probe and len(right) else {}
-    others = {key: answer(model.with_preprocessing(tried[key])).nan_to_num().argmax(1) for key in tried}
+    moved = probes.find_order(predicted, labels, len(match.data)) if match.kind == ORDER else None
+    shown = progress or Progress()
+    if tried:
+        shown.begin("align", 1, len(tried) * (1 + len(probes.LOOKS)), 0)  # fewer where rivals are given up
+        shown.note(f"alignment: {len(tried)} other ways to preprocess, tried on up to {len(images)} images each")
+
+    def ask(key: str, places: Tensor) -> Tensor:
+        shown.doing(f"{key}, {len(places)} images")
+        to = model.with_preprocessing(tried[key])
+        found = _answers(to, images[places], batch_size, device).nan_to_num().argmax(1)
+        shown.step()
+        return found
+
+    def is_right(own: probes.Answers) -> Tensor:
+        return _right(own.predicted, labels[own.places], match)
+
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(derive(seed, "alignment/order")))
+    others = probes.race(tried, ask, is_right, predicted, order, to_the_end=moved is not None)
     notes += kind_warnings(outputs, kind)
-    rivals, explained = _explain(predicted, others, labels, match, tried)
+    rivals, explained = _explain(predicted, others, labels, match, tried, moved)
     notes += explained
     notes.append(probes.preprocessing_note(name, used, stated=opened.preprocessing))
     notes += probes.class_notes(match, split, aside)
@@ -210,31 +232,36 @@ def _unsteady(
 
 def _explain(
     predicted: Tensor,
-    others: Mapping[str, Tensor],
+    others: Mapping[str, probes.Answers],
     labels: Tensor,
     match: ClassMatch,
     tried: Mapping[str, Preprocessing],
+    found: tuple[tuple[int, ...], Paired] | None,
 ) -> tuple[tuple[probes.Rival, ...], list[Note]]:
     """How other preprocessing does, and what to say where it, or another order of unnamed outputs, explains the score.
 
-    predicted, others: (N,) the strongest output with the preprocessing in use and with each of those tried. Outputs in
+    predicted: (N,) the strongest output with the preprocessing in use. others: with each of those tried. found: another
+    order of the outputs that fits better, and its lead; all of the others are tried on all samples then. Outputs in
     another order are worse than chance, so that whatever confuses the model seems to help it: preprocessing is then
     judged in the order that fits. Wrong preprocessing can make another order fit a little better: the order counts only
     where no preprocessing does better in the present one, on the images that did not choose the order.
     """
 
     def rights(by: ClassMatch) -> dict[str, Tensor]:
-        return {key: _right(own, labels, by) for key, own in others.items()}
+        return {key: _right(own.predicted, labels[own.places], by) for key, own in others.items()}
 
-    found = probes.find_order(predicted, labels, len(match.data)) if match.kind == ORDER else None
     by, notes, order = match, [], ""
     if found is not None:
         moved = replace(match, columns=tuple((column,) for column in found[0]))
         fits = _right(predicted, labels, moved)[probes.JUDGING].double().mean()
-        if all(own[probes.JUDGING].double().mean() < fits for own in rights(match).values()):
+        whole = (own.predicted[own.places.argsort()] for own in others.values())
+        if all(_right(own, labels, match)[probes.JUDGING].double().mean() < fits for own in whole):
             by, notes, order = moved, [probes.order_note(*found, match)], " in that order"
     right = _right(predicted, labels, by)
-    rivals = probes.judge(right, rights(by), tried)
+    known = torch.tensor([bool(own) for own in match.columns])[labels]
+    place = known.cumsum(0) - 1  # among those whose class the model knows
+    seen = {key: place[own.places[known[own.places]]] for key, own in others.items()}
+    rivals = probes.judge(right, rights(by), tried, seen=seen)
     return rivals, notes + [r.warning(float(right.double().mean()), order) for r in rivals[:1] if r.better]
 
 

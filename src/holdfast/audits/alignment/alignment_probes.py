@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from holdfast.audits.alignment.classes import ClassMatch, some
 from holdfast.data.splits import Split
-from holdfast.metrics import Paired, paired_difference
+from holdfast.metrics import Paired, mcnemar, paired_difference
 from holdfast.models import HALF, IMAGENET, NONE, Preprocessing
 from holdfast.printable import printable
 from holdfast.types import Note
@@ -24,6 +24,13 @@ CHOOSING, JUDGING = slice(0, None, 2), slice(1, None, 2)
 """The samples that choose another order of the outputs, and those that judge it."""
 LEAST_LEAD: Final = 0.02
 """A smaller lead is not worth an alarm, however sure."""
+LOOKS: Final = (1 / 16, 1 / 8, 1 / 4, 1 / 2)
+"""Shares of the sample after which rivals that are clearly behind are given up."""
+FEWEST: Final = 16
+"""With fewer images nobody is clearly behind."""
+BEHIND: Final = 1e-4
+"""McNemar's p below which a rival is clearly behind the leader. The best one of ten is so by chance, against any of the
+nine others at any of the four looks, with a probability of at most 9 × 4 × BEHIND / 2 = 0.2 %."""
 MEANING: Final = {
     "none": "images without preprocessing: the network may normalise by itself already",
     "imagenet": "ImageNet's mean and deviation",
@@ -89,16 +96,67 @@ def candidates(stated: Preprocessing, *, channels: int, data: Preprocessing | No
     return found
 
 
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """The strongest output (n,) for samples at these places (n,): not all of them where a rival was given up."""
+
+    places: Tensor
+    predicted: Tensor
+
+
+def race(
+    names: Iterable[str],
+    ask: Callable[[str, Tensor], Tensor],
+    right: Callable[[Answers], Tensor],
+    stated: Tensor,
+    order: Tensor,
+    *,
+    to_the_end: bool = False,
+) -> dict[str, Answers]:
+    """What each rival answers, as far as it takes to know that it is not the best.
+
+    ask: a rival's strongest outputs (n,) for the samples at places (n,). right: which of the answers are, for samples
+    that count. stated: (N,) those with the preprocessing in use, which runs along. order: (N,) the places in random
+    order, so that a few stand for all. After each of ``LOOKS`` a rival is given up that is clearly behind the leader;
+    ``to_the_end``: none is.
+    """
+    found = {name: Answers(order[:0], stated[:0]) for name in names}
+    running, first = list(found), 0
+    looks = [] if to_the_end else [round(len(order) * share) for share in LOOKS]
+    for end in [*(look for look in looks if look >= FEWEST), len(order)] if running else []:
+        for name in running:
+            predicted = torch.cat([found[name].predicted, ask(name, order[first:end])])
+            found[name] = Answers(order[:end], predicted)
+        first, seen = end, order[:end]
+        rights = {name: right(found[name]) for name in running} | {STATED: right(Answers(seen, stated[seen]))}
+        leader = max(rights.values(), key=lambda own: int(own.sum()))
+        running = [name for name in running if not _clearly_behind(rights[name], leader)]
+    return found
+
+
+def _clearly_behind(own: Tensor, leader: Tensor) -> bool:
+    return int(own.sum()) < int(leader.sum()) and mcnemar(own, leader).p < BEHIND
+
+
 def judge(
-    stated: Tensor, rivals: Mapping[str, Tensor], preprocessing: Mapping[str, Preprocessing]
+    stated: Tensor,
+    rivals: Mapping[str, Tensor],
+    preprocessing: Mapping[str, Preprocessing],
+    *,
+    seen: Mapping[str, Tensor] | None = None,
 ) -> tuple[Rival, ...]:
-    """Rivals from the best to the worst. stated, rivals: (N,) bool, right or wrong on the same samples."""
+    """Rivals from the best to the worst, those given up last.
+
+    stated, rivals: (N,) bool, right or wrong on the same samples. seen: of these, the places that a rival was tried on,
+    if not all.
+    """
     level = 1 - (1 - LEVEL) / max(len(rivals), 1)
-    judged = (
-        Rival(name, preprocessing[name], float(right.double().mean()), paired_difference(right, stated, level=level))
-        for name, right in rivals.items()
-    )
-    return tuple(sorted(judged, key=lambda rival: -rival.accuracy))
+    judged = []
+    for name, right in rivals.items():
+        own = stated if seen is None else stated[seen[name]]
+        lead = paired_difference(right, own, level=level)
+        judged.append(Rival(name, preprocessing[name], float(right.double().mean()), lead))
+    return tuple(sorted(judged, key=lambda rival: (-rival.paired.n, -rival.accuracy)))
 
 
 def preprocessing_note(name: str, used: Preprocessing, *, stated: Preprocessing | None) -> Note:

@@ -8,20 +8,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from holdfast.audits.checks.attacks.attack_plans import BUDGETS, RADII, AttackBudget, radius_text
+from holdfast.audits.checks.attacks.attack_plans import BACKWARD, BUDGETS, RADII, AttackBudget, radius_text
 from holdfast.errors import require_known
 from holdfast.parts import NAMES_A_MODEL, PYTHON_ONLY, check
 from holdfast.settings.fields import Bounded, Within
 from holdfast.types import Finding, Measure, Needs, Note, Unit
 
 if TYPE_CHECKING:
+    from holdfast.audits.sample_passes import SamplePass
     from holdfast.audits.subject import Subject
 
 SURROGATE_LEAST: Final = 10.0
 """Seconds under which a check does not even try how long another model would train."""
 SURROGATE_SHARE: Final = 1 / 3
-BACKWARD: Final = 3
-"""A forward and a backward pass cost about three forward passes."""
 
 
 @check(
@@ -127,6 +126,11 @@ class Attacks(Bounded):
     def without_fixed(self) -> tuple[Attacks, Note]:
         text = "no transfer attack: there is no time to train a surrogate model"
         return replace(self, transfer=False), Note("no-surrogate", text, "give --set attacks.surrogate=MODEL")
+
+    def sample_passes(self, subject: Subject) -> list[SamplePass]:
+        from holdfast.audits.checks.attacks.attack_bench import sample_passes
+
+        return sample_passes(subject, self)
 
     def run(self, subject: Subject) -> tuple[Finding, ...]:
         from holdfast.audits.checks.attacks.attack_bench import attack_all

@@ -13,6 +13,9 @@ RADII: Final[Mapping[str, tuple[float, ...]]] = {
     "l2": (0.25, 0.5, 1.0, 2.0),
 }
 
+BACKWARD: Final = 3
+"""A forward and a backward pass cost about three forward passes."""
+
 Count = Annotated[int, Within(1)]
 
 

@@ -11,6 +11,7 @@ from holdfast.settings.fields import Bounded, Within
 from holdfast.types import Finding, Measure, Needs, Unit
 
 if TYPE_CHECKING:
+    from holdfast.audits.sample_passes import SamplePass
     from holdfast.audits.subject import Subject
 
 STRENGTHS: Final = (1.0, 2.0)
@@ -110,6 +111,11 @@ class Corruptions(Bounded):
 
     def usual_images(self, device: str) -> int:
         return 10_000 if device == "cuda" else 1000
+
+    def sample_passes(self, subject: Subject) -> list[SamplePass]:
+        from holdfast.audits.checks.corruptions.corrupted_accuracy import sample_passes
+
+        return sample_passes(subject, self)
 
     def run(self, subject: Subject) -> tuple[Finding, ...]:
         from holdfast.audits.checks.corruptions.corrupted_accuracy import corrupted_accuracy

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from holdfast.audits.checks.accuracy.clean_accuracy import accuracy
 from holdfast.audits.per_image import ANSWERS, RIGHT, WRONG, encode, pack
+from holdfast.audits.sample_passes import Rows, SamplePass, block_seed
 from holdfast.audits.subject import Subject, draw
 from holdfast.augment.basic import to_float
 from holdfast.corruptions import corrupt, corruption_names, example_grid, find_corruption, to_bytes
@@ -30,7 +32,7 @@ from holdfast.parts import CORRUPTIONS
 from holdfast.png import png
 from holdfast.rng import derive
 from holdfast.train.evaluate import predict
-from holdfast.types import Finding
+from holdfast.types import Batch, Finding
 
 if TYPE_CHECKING:
     from holdfast.audits.checks.corruptions import Corruptions
@@ -54,25 +56,16 @@ def corrupted_accuracy(subject: Subject, told: Corruptions) -> tuple[Finding, ..
     if channels not in (1, 3):
         reason = f"corruptions are made for grey and RGB images, and these have {channels} channels"
         return (Finding("corruptions", "corruption_accuracy", None, 0, evidence={"reason": reason}),)
-    images, strengths = told.images or told.usual_images(subject.device.type), told.strengths
-    bench = _Bench(subject, images)
-    right = bench.measure({(name, f"{s:g}"): {"strength": s} for name in EIGHT for s in strengths})
+    strengths = told.strengths
+    bench = _Bench(subject, told)
+    right = bench.measure(EIGHT_PASS)
     found = list(_by_strength(bench, right, [f"{s:g}" for s in strengths]))
     if told.imagenet_c:
-        many = {
-            (name, str(s)): {"severity": s, "frost_folder": told.frost_folder}
-            for name in corruption_names("imagenet-c")
-            for s in sorted(set(told.severities))
-        }
-        found += by_severity(bench.measure(many), bench.settings, family=GENERATED, baseline=told.baseline)
-    further: dict[str, dict[Key, Mapping[str, Any]]] = {"severity": {}, "strength": {}}
-    for part in map(find_corruption, told.kinds):  # as each declares
-        levels = told.strengths if part.scale == "strength" else sorted(set(told.severities))
-        further[part.scale] |= {(part.name, f"{level:g}"): {part.scale: level} for level in levels}
-    for (name, at), own in bench.measure(further["strength"]).items() if further["strength"] else ():
+        found += by_severity(bench.measure("imagenet-c"), bench.settings, family=GENERATED, baseline=told.baseline)
+    for (name, at), own in bench.measure("strength").items():
         found.append(share(own, {"corruption": name, "strength": at}, settings=bench.settings))
-    if further["severity"]:
-        found += by_severity(bench.measure(further["severity"]), bench.settings, family=CHOSEN, baseline=None)
+    if further := bench.measure("severity"):
+        found += by_severity(further, bench.settings, family=CHOSEN, baseline=None)
     if told.official is not None:
         found += official_set(subject, told.official, baseline=told.baseline)
     evidence = {
@@ -83,36 +76,95 @@ def corrupted_accuracy(subject: Subject, told: Corruptions) -> tuple[Finding, ..
     return tuple(found)
 
 
+EIGHT_PASS: Final = "eight"
+TOGETHER: Final = 4
+"""Batches of a block, which share their generators: it takes so many for shards to divide them."""
+
+
+def ways(told: Corruptions) -> dict[str, dict[Key, dict[str, Any]]]:
+    """What :func:`corrupt` is told of each corruption, by the part of the check that measures it."""
+    severities = sorted(set(told.severities))
+    made: dict[str, dict[Key, dict[str, Any]]] = {
+        EIGHT_PASS: {(name, f"{s:g}"): {"strength": s} for name in EIGHT for s in told.strengths},
+        "imagenet-c": {
+            (name, str(s)): {"severity": s, "frost_folder": told.frost_folder}
+            for name in corruption_names("imagenet-c")
+            for s in severities
+            if told.imagenet_c
+        },
+        "strength": {},
+        "severity": {},
+    }
+    for part in map(find_corruption, told.kinds):  # as each declares
+        levels = told.strengths if part.scale == "strength" else severities
+        made[part.scale] |= {(part.name, f"{level:g}"): {part.scale: level} for level in levels}
+    return made
+
+
+def sample_passes(subject: Subject, told: Corruptions) -> list[SamplePass]:
+    """All but published sets: these are other images, of which there are as many again for every corruption."""
+    if subject.data.shape[0] not in (1, 3):
+        return []
+    bench = _Bench(subject, told)
+    return [bench.sample_pass(part) for part, own in bench.ways.items() if own]
+
+
 class _Bench:
-    def __init__(self, subject: Subject, images: int) -> None:
+    def __init__(self, subject: Subject, told: Corruptions) -> None:
         require(len(subject.split) > 0, f"{subject.data.name} has no test images to corrupt")
-        self.subject = subject
+        images = told.images or told.usual_images(subject.device.type)
+        self.subject, self.ways = subject, ways(told)
         self.index = draw(len(subject.split), images, subject.seed, "corruptions/images")
-        self.correct = subject.predictions.correct[self.index]
         self.settings: dict[str, Any] = {"images": len(self.index), "batch_size": subject.batch_size}
         self.settings |= {"device": subject.device.type, "precision": subject.precision, "seed": subject.seed}
 
-    @torch.no_grad()
-    def measure(self, made: Mapping[Key, Mapping[str, Any]]) -> dict[Key, Tensor]:
-        """(N,) whether each image is still recognised under each corruption. made: what :func:`corrupt` is told.
+    @cached_property
+    def correct(self) -> Tensor:
+        return self.subject.predictions.correct[self.index]
 
-        A batch is read once and corrupted in all ways; every way has a generator of its own, seeded by the name of the
-        corruption, so that its strengths share their draws. Nothing is read from the device before the end.
+    def measure(self, part: str) -> dict[Key, Tensor]:
+        """(N,) whether each image is still recognised under each corruption of a part."""
+        if not self.ways[part]:
+            return {}
+        rows = self.subject.rows(self.sample_pass(part))
+        return {key: rows[" ".join(key)] for key in self.ways[part]}
+
+    def sample_pass(self, part: str) -> SamplePass:
+        """A batch is read once and corrupted in all ways of a part.
+
+        In a block every way has a generator of its own, seeded by the name of the corruption, so that its strengths
+        share their draws. Nothing is read from the device before the end.
         """
-        subject, device = self.subject, self.subject.device
-        seeds = {key: derive(subject.seed, f"corruptions/{key[0]}") for key in made}
-        draws = {key: torch.Generator(device).manual_seed(seed) for key, seed in seeds.items()}
-        right: dict[Key, list[Tensor]] = {key: [] for key in made}
+        subject, made, device = self.subject, self.ways[part], self.subject.device
+
+        @torch.no_grad()
+        def compute(blocks: Sequence[int]) -> Iterator[Rows]:
+            batches = subject.loader.batches(one.order(blocks))
+            for block in blocks:
+                seeds = {key: block_seed(subject.seed, f"corruptions/{key[0]}", block) for key in made}
+                draws = {key: torch.Generator(device).manual_seed(seed) for key, seed in seeds.items()}
+                own = islice(batches, -(-len(one.of(block)) // subject.batch_size))
+                parts = [self._right(batch, made, draws) for batch in own]
+                yield {" ".join(key): torch.cat([part[key] for part in parts]) for key in made}
+
+        about = {"ways": [[*key, level] for key, level in made.items()]}
+        size = TOGETHER * subject.batch_size
+        one = SamplePass(f"corruptions-{part}", self.index, size, compute, 3.0 * len(made), about)
+        return one
+
+    def _right(
+        self, batch: Batch, made: Mapping[Key, Mapping[str, Any]], draws: Mapping[Key, torch.Generator]
+    ) -> dict[Key, Tensor]:
+        """(B,) whether each image of a batch is still recognised, by corruption."""
+        subject, device, right = self.subject, self.subject.device, {}
+        x = to_float(batch.x)
         with evaluating(subject.model):
-            for batch in subject.loader.batches(self.index):
-                x = to_float(batch.x)
-                for key, level in made.items():
-                    with exact(device, search=True):  # blurs and warps are matrix products, which TF32 would round
-                        moved = corrupt(x, key[0], generator=draws[key], **level)
-                    with autocast(subject.precision, device):
-                        logits = subject.model(moved)
-                    right[key].append(logits.argmax(1) == batch.y)
-        return {key: torch.cat(parts).cpu() for key, parts in right.items()}
+            for key, level in made.items():
+                with exact(device, search=True):  # blurs and warps are matrix products, which TF32 would round
+                    moved = corrupt(x, key[0], generator=draws[key], **level)
+                with autocast(subject.precision, device):
+                    right[key] = subject.model(moved).argmax(1) == batch.y
+        return right
 
 
 def failures(clean: Tensor, right: Mapping[Key, Tensor], strength: str) -> list[str]:

@@ -31,6 +31,10 @@ TOLERANCE = 1e-3
 DENSITY_STEPS = 20
 """Products given to the spectral density; the eigenvalues alone often need fewer."""
 POINTS = 201
+SEARCH = True
+"""On a GPU, try all kernels for each shape: every batch has the same, and some fifty products follow."""
+LARGER, PIXELS = 4, 2**20
+"""On a GPU a batch is so many times that of other checks, unless it has more pixels then: fewer and larger kernels."""
 
 
 def top_eigenvalues(subject: Subject, told: Curvature) -> tuple[Finding, ...]:
@@ -56,7 +60,7 @@ def spectrum(subject: Subject, split: Split, *, ggn: bool) -> Spectrum:
         return cross_entropy(outputs, y)
 
     generator = torch.Generator(device).manual_seed(derive(subject.seed, "curvature/start"))
-    with exact(device):
+    with exact(device, search=SEARCH):
         matrix = hessian_operator(subject.model, batches(subject, split), loss, ggn=ggn)
         start = torch.randn(matrix.size, generator=generator, device=device, dtype=matrix.dtype)
         top, least = min(TOP, matrix.size), DENSITY_STEPS
@@ -64,7 +68,12 @@ def spectrum(subject: Subject, split: Split, *, ggn: bool) -> Spectrum:
 
 
 def batches(subject: Subject, split: Split) -> Iterator[tuple[Tensor, Tensor]]:
-    loader = make_loader(split, batch_size=subject.batch_size, device=subject.device, workers=subject.workers)
+    size = subject.batch_size
+    if subject.device.type == "cuda":
+        _, height, width = split.shape
+        size *= LARGER if LARGER * size * height * width <= PIXELS else 1
+        size = -(-len(split) // -(-len(split) // size))  # as many batches, of one size: kernels are chosen once
+    loader = make_loader(split, batch_size=size, device=subject.device, workers=subject.workers)
     for batch in loader.batches(torch.arange(len(split))):
         yield to_float(batch.x), batch.y
 

@@ -12,6 +12,7 @@ from holdfast.settings.fields import Bounded, Within
 from holdfast.types import Finding, Measure, Needs
 
 if TYPE_CHECKING:
+    from holdfast.audits.sample_passes import SamplePass
     from holdfast.audits.subject import Subject
 
 
@@ -103,6 +104,11 @@ class OutOfDistribution(Bounded):
 
     def usual_images(self, device: str) -> int | None:
         return None
+
+    def sample_passes(self, subject: Subject) -> list[SamplePass]:
+        from holdfast.audits.checks.ood.ood_scores import test_pass
+
+        return [test_pass(subject, self.images)]
 
     def run(self, subject: Subject) -> tuple[Finding, ...]:
         from holdfast.audits.checks.ood.ood_scores import ood_scores

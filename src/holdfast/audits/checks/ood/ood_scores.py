@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -14,9 +14,10 @@ from torch import Tensor
 
 from holdfast.audits.alignment.classes import simple
 from holdfast.audits.per_image import RANKS, pack_ranks
+from holdfast.audits.sample_passes import Rows, SamplePass
 from holdfast.audits.subject import Subject, draw, halves
 from holdfast.data.images import resize
-from holdfast.data.loaders import Images
+from holdfast.data.loaders import Images, float_batches
 from holdfast.data.splits import Dataset
 from holdfast.data.unlabelled_images import open_unlabelled
 from holdfast.detect.detectors import make_detector
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 MOST_TRAIN: Final = 5000
 FALSE_ALARMS: Final = 0.05
+BATCH: Final = 256
 PICTURES: Final = 12
 
 
@@ -48,8 +50,10 @@ def ood_scores(subject: Subject, told: OutOfDistribution) -> tuple[Finding, ...]
     try:
         shown = subject.data.train.subset(draw(len(subject.data.train), cut(known, share), seed, "unknown/sample"))
         train = extract(extractor, shown, workers=subject.workers) if len(shown) else None
-        of_test = draw(len(subject.split), images or len(subject.split), seed, "unknown/sample")
-        test = extract(extractor, subject.split.subset(of_test), workers=subject.workers)
+        seen_of = test_pass(subject, images)
+        of_test, rows = seen_of.positions, subject.rows(seen_of)
+        require(bool(rows), "there are no test images to tell others from")
+        test = Features(**rows, labels=subject.split.labels[of_test])
     except HoldfastError as error:
         return (Finding("ood", "ood_auroc", None, 0, settings=settings, evidence={"reason": str(error)}),)
     level, judged = halves(len(test), seed, "unknown/halves")
@@ -80,6 +84,19 @@ def ood_scores(subject: Subject, told: OutOfDistribution) -> tuple[Finding, ...]
         found += _findings(result, {"score": score}, settings, {**evidence, RANKS: ranks})
     found.append(_misses(seen, sets, subject, settings))
     return tuple(found)
+
+
+def test_pass(subject: Subject, images: int | None) -> SamplePass:
+    """What the scores are computed from, of the test images, or of so many that are drawn."""
+
+    def compute(blocks: Sequence[int]) -> Iterator[Rows]:
+        extractor, own = extractor_of(subject), subject.split.subset(made.order(blocks))
+        for x in float_batches(own, extractor.device, batch_size=BATCH, workers=subject.workers):
+            yield dict(extractor.extract(x).to("cpu").items())
+
+    drawn = draw(len(subject.split), images or len(subject.split), subject.seed, "unknown/sample")
+    made = SamplePass("ood-features", drawn, BATCH, compute)
+    return made
 
 
 def extractor_of(subject: Subject) -> ClassifierExtractor | LogitExtractor:

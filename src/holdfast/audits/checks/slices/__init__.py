@@ -10,6 +10,7 @@ from holdfast.settings.fields import Bounded, Within
 from holdfast.types import Finding, Measure, Needs, Unit
 
 if TYPE_CHECKING:
+    from holdfast.audits.sample_passes import SamplePass
     from holdfast.audits.subject import Subject
 
 
@@ -54,6 +55,12 @@ class WeakSlices(Bounded):
     """
 
     level: Annotated[float, Within(0, 1, "()")] = 0.05
+
+    def sample_passes(self, subject: Subject) -> list[SamplePass]:
+        from holdfast.audits.checks.slices.feature_clusters import features_pass
+        from holdfast.audits.checks.slices.weak_slices import looks_pass
+
+        return [features_pass(subject), looks_pass(subject)]
 
     def run(self, subject: Subject) -> tuple[Finding, ...]:
         from holdfast.audits.checks.slices.weak_slices import weak_slices

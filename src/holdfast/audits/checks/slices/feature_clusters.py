@@ -8,7 +8,7 @@ called is made here too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,8 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from holdfast.audits.sample_passes import Rows, SamplePass
 from holdfast.audits.subject import Subject
-from holdfast.detect.features import ClassifierExtractor, extract
+from holdfast.augment.basic import to_float
+from holdfast.detect.features import ClassifierExtractor
 from holdfast.errors import HoldfastError
 from holdfast.rng import derive
 
@@ -47,18 +49,31 @@ class Clustering:
         return int(cluster) // self.count if self.within_class else None
 
 
+def features_pass(subject: Subject) -> SamplePass:
+    """What the model's last layer is given, of every test image."""
+
+    def compute(blocks: Sequence[int]) -> Iterator[Rows]:
+        extractor = ClassifierExtractor(subject.model, subject.precision)
+        for batch in subject.loader.batches(made.order(blocks)):
+            found = extractor.extract(to_float(batch.x)).features
+            assert found is not None
+            yield {"features": found.flatten(1).cpu()}
+
+    made = SamplePass("slices-features", torch.arange(len(subject.split)), subject.batch_size, compute)
+    return made
+
+
 def features_of(subject: Subject) -> tuple[str, Tensor] | None:
     """What the model's last layer is given, (N, D) on the CPU, or its logits where that is out of reach; which of them.
 
     None for predictions without scores.
     """
     try:
-        extractor = ClassifierExtractor(subject.model, subject.precision)
-        own = extract(extractor, subject.split, batch_size=subject.batch_size, workers=subject.workers).features
+        own = subject.rows(features_pass(subject)).get("features")
     except HoldfastError:  # a program that hides its layers, or no model at all
         own = None
     if own is not None and bool(own.isfinite().all()):
-        return "features", own.flatten(1)
+        return "features", own
     return ("logits", subject.predictions.logits) if subject.has_scores else None
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from holdfast.audits.checks.accuracy.clean_accuracy import accuracy
 from holdfast.audits.checks.slices.feature_clusters import LEAST, Clustering, cluster, features_of, telling
 from holdfast.audits.per_image import encode
+from holdfast.audits.sample_passes import Rows, SamplePass
 from holdfast.audits.subject import Subject, halves
 from holdfast.augment.basic import to_float
 from holdfast.corruptions.pixels import luminance
@@ -160,20 +161,29 @@ def attributes(subject: Subject) -> dict[str, Tensor]:
     columns, n = {name: column.values.cpu() for name, column in subject.columns.items()}, len(subject.split)
     for name, own in columns.items():
         require(own.shape == (n,), f"column {name!r} has shape {tuple(own.shape)}, and there are {n} test samples")
-    return {**appearance(subject), **file_sizes(subject.split), **columns}
+    return {**appearance(subject), **columns}
 
 
-@torch.no_grad()
+def looks_pass(subject: Subject) -> SamplePass:
+    """Every look of the test images, measured where the images are, and the sizes of their files."""
+
+    @torch.no_grad()
+    def compute(blocks: Sequence[int]) -> Iterator[Rows]:
+        order = made.order(blocks)
+        for positions, batch in zip(torch.split(order, made.size), subject.loader.batches(order), strict=True):
+            x = to_float(batch.x)
+            looks = dict(zip(LOOKS, (look(x).double() for look in looked), strict=True))
+            yield looks | file_sizes(subject.split, positions)
+
+    looked = (brightness, contrast, colourfulness, sharpness)
+    made = SamplePass("slices-looks", torch.arange(len(subject.split)), subject.batch_size, compute, cost=0.5)
+    return made
+
+
 def appearance(subject: Subject) -> dict[str, Tensor]:
-    """(N,) of every look of the test images, measured where the images are."""
-    rows = [
-        torch.stack([look(x) for look in (brightness, contrast, colourfulness, sharpness)], 1)
-        for batch in subject.loader.batches(torch.arange(len(subject.split)))
-        for x in [to_float(batch.x)]
-    ]
-    if not rows:
-        return {name: torch.empty(0, dtype=torch.float64) for name in LOOKS}
-    return dict(zip(LOOKS, torch.cat(rows).double().cpu().unbind(1), strict=True))
+    """(N,) of every look of the test images and, where they are files, of their sizes on disk."""
+    found = subject.rows(looks_pass(subject))
+    return found or {name: torch.empty(0, dtype=torch.float64) for name in LOOKS}
 
 
 def brightness(x: Tensor) -> Tensor:
@@ -210,11 +220,11 @@ def _luma(x: Tensor) -> Tensor:
     return (luminance(x) if x.shape[1] in (1, 3) else x.mean(1, keepdim=True))[:, 0]
 
 
-def file_sizes(split: Split) -> dict[str, Tensor]:
+def file_sizes(split: Split, positions: Tensor) -> dict[str, Tensor]:
     """Size (square root of the pixels) and aspect (width over height) as they are on disk; nothing for arrays."""
     if not isinstance(split, FileSplit):
         return {}
-    sides = torch.tensor([peek(path)[0] for path in split.paths], dtype=torch.float64).view(-1, 2)
+    sides = torch.tensor([peek(split.paths[i])[0] for i in positions.tolist()], dtype=torch.float64).view(-1, 2)
     return {"size": sides.prod(1).sqrt(), "aspect": sides[:, 1] / sides[:, 0]}
 
 

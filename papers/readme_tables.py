@@ -1,0 +1,227 @@
+"""The papers' tables in READMEs and docs, made of recorded results between markers. Open it to change their looks.
+
+    python papers/readme_tables.py            # writes them
+    python papers/readme_tables.py --check    # says which differ from the results, and exits with 1
+
+papers/PAPER/tables.yaml says what each table shows. In the paper's README it stands between `<!-- table: NAME -->` and
+`<!-- end of table -->`, on a page of the documentation between `<!-- table: PAPER/NAME -->` and the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import yaml
+from evidence import PAPERS, Row, Unit, is_recorded, read_queue, read_rows
+from scipy.stats import t as student
+
+MARKED = re.compile(r"(<!-- table: ([\w./-]+) -->\n).*?(<!-- end of table -->)", re.S)
+MISSING = "–"
+
+Values = dict[int, list[Any]]
+"""[value, low, high, n] by seed."""
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """(Mean, ends of Student's 95 % interval) of at least two numbers.
+
+    >>> [round(v, 2) for v in mean_interval([0.34, 0.46])]
+    [0.4, -0.36, 1.16]
+    """
+    half = float(student.ppf(0.975, len(values) - 1)) * stdev(values) / len(values) ** 0.5
+    return fmean(values), fmean(values) - half, fmean(values) + half
+
+
+def shown(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}".replace("-", "−")
+
+
+class Table:
+    """One table as tables.yaml describes it."""
+
+    def __init__(self, paper: str, spec: Mapping[str, Any]) -> None:
+        self.spec, self.digits, self.scale = spec, spec.get("digits", 1), spec.get("scale", 100)
+        flags = {key: str(value) for key, value in spec.get("flags", {}).items()}
+        rows = read_rows(f"{paper}/{spec['study']}")
+        self.rows: list[Row] = [row for row in rows if row.get("flags", {}) == flags]
+
+    def values(self, cell: str, measure: str) -> Values:
+        """Of a measure by name, the last accuracy on held-out data, the best epoch on the test set, or an audit's
+        "AUDIT: NAME, WHERE"."""
+        found: Values = {}
+        for row in (row for row in self.rows if row["cell"] == cell):
+            numbers = _numbers(row, measure)
+            if numbers is not None:
+                error, scale = self.spec.get("error", False), self.scale
+                own = [None if v is None else scale * (1 - v if error else v) for v in numbers[:3]]
+                found[row["seed"]] = [*(own if not error else [own[0], own[2], own[1]]), numbers[3]]
+        return found
+
+    def lines(self) -> list[str]:
+        made = {"seeds": self.by_seed, "measures": self.by_measure, "differences": self.differences}
+        head, body = made[self.spec.get("kind", "measures")]()
+        cells = [head, ["---"] * len(head), *body]
+        return ["| " + " | ".join(row) + " |" for row in cells]
+
+    def titled(self) -> list[tuple[str, str, Mapping[str, Any]]]:
+        """(Cell, what it is called, what else is said of it.)"""
+        rows = self.spec["rows"]
+        return [(cell, (own or {}).get("title", f"`{cell}`"), own or {}) for cell, own in rows.items()]
+
+    def by_seed(self) -> tuple[list[str], list[list[str]]]:
+        """A column per seed, with the interval of its test images, then mean ± sd over seeds."""
+        seeds = self.spec["seeds"]
+        head = [self.spec["head"], *(f"seed {s}" for s in seeds), "mean ± sd", "n", self.spec.get("paper", "paper")]
+        body = []
+        for cell, title, own in self.titled():
+            found = self.values(cell, self.spec["measure"])
+            cells = [self.one(found[s]) if s in found else "" for s in seeds]
+            body.append([title, *cells, self.spread(found), str(len(found)), str(own.get("paper", MISSING))])
+        return head, body
+
+    def by_measure(self) -> tuple[list[str], list[list[str]]]:
+        """A column per measure, mean ± sd over seeds, and the paired difference to a baseline."""
+        columns: Mapping[str, str] = self.spec["columns"]
+        baseline, papers = self.spec.get("baseline"), self.spec.get("papers", {})
+        head = [self.spec["head"], *papers.values(), *columns, "n"]
+        head += [f"{self.spec.get('difference', 'difference')} to {baseline} (95 % interval)"] if baseline else []
+        body = []
+        for cell, title, own in self.titled():
+            each = [self.values(cell, measure) for measure in columns.values()]
+            n = max(map(len, each))
+            line = [title, *(str(own.get(key, MISSING)) for key in papers)]
+            line += [self.spread(found) for found in each] if n else ["not run yet", *[""] * (len(each) - 1)]
+            line += [str(n)]
+            if baseline:
+                line += [self.against(cell, baseline, next(iter(columns.values()))) if cell != baseline else ""]
+            body.append(line)
+        return head, body
+
+    def differences(self) -> tuple[list[str], list[list[str]]]:
+        """Pairs of cells: their difference on each seed, the mean and its interval."""
+        body = []
+        for first, second in self.spec["pairs"]:
+            gaps = self.gaps(first, second, self.spec["measure"])
+            each = ", ".join(shown(gap, self.digits) for gap in gaps) or MISSING
+            body.append([f"`{first}` − `{second}`", each, self.gap_text(gaps), str(len(gaps))])
+        return ["difference, points", "on each seed", "mean (95 % interval)", "n"], body
+
+    def gaps(self, first: str, second: str, measure: str) -> list[float]:
+        a, b = self.values(first, measure), self.values(second, measure)
+        return [a[seed][0] - b[seed][0] for seed in sorted(a.keys() & b.keys())]
+
+    def gap_text(self, gaps: Sequence[float]) -> str:
+        if not gaps:
+            return MISSING
+        if len(gaps) == 1:
+            return f"{shown(gaps[0], self.digits)}, one seed"
+        return "{} ({} to {})".format(*(shown(v, self.digits) for v in mean_interval(gaps)))
+
+    def against(self, cell: str, baseline: str, measure: str) -> str:
+        return self.gap_text(self.gaps(cell, baseline, measure))
+
+    def one(self, numbers: Sequence[Any]) -> str:
+        value, low, high, _ = numbers
+        ends = "" if low is None else f" ({shown(low, self.digits)} to {shown(high, self.digits)})"
+        return shown(value, self.digits) + ends
+
+    def spread(self, found: Values) -> str:
+        values = [numbers[0] for numbers in found.values()]
+        if not values:
+            return MISSING
+        if len(values) == 1:
+            return shown(values[0], self.digits)
+        return f"{shown(fmean(values), self.digits)} ± {shown(stdev(values), self.digits)}"
+
+
+def _numbers(row: Row, measure: str) -> list[Any] | None:
+    if measure == "held-out accuracy":
+        curve = row.get("curves", {}).get("val_accuracy", {})
+        return [list(curve.values())[-1], None, None, None] if curve else None
+    if measure == "best epoch on the test set":
+        best = row.get("best_epoch_on_test")
+        return [best["accuracy"], None, None, None] if best else None
+    if measure == "seconds":
+        return [row["seconds"], None, None, None]
+    audits, colon, what = measure.partition(": ")
+    if not colon:
+        numbers: list[Any] | None = row["measures"].get(measure)
+        return numbers
+    name, _, where = what.partition(", ")
+    for audit in audits.split(" or "):
+        for found, place, *own in row.get("audits", {}).get(audit, {}).get("findings", ()):
+            if (found, place) == (name, where):
+                return list(own)
+    return None
+
+
+def pages() -> list[Path]:
+    """Every page with tables of ours."""
+    places = [*PAPERS.glob("*.md"), *PAPERS.glob("*/*.md"), *(PAPERS.parent / "docs").rglob("*.md")]
+    return sorted(page for page in places if MARKED.search(page.read_text(encoding="utf-8")))
+
+
+def described(paper: str) -> dict[str, Any]:
+    """The tables of a paper by name."""
+    file = PAPERS / paper / "tables.yaml"
+    return dict(yaml.safe_load(file.read_text(encoding="utf-8"))) if file.exists() else {}
+
+
+def queue_lines() -> list[str]:
+    """What the queue asks, in its order: the trainings that each question takes, those recorded, and minutes left."""
+    units, _ = read_queue()
+    asked: dict[str, list[Unit]] = {}
+    for unit in units:
+        asked.setdefault(unit.why, []).append(unit)
+    lines = ["| question | studies | trainings | recorded | minutes left |", "| --- | --- | --- | --- | --- |"]
+    for why, own in asked.items():
+        left = [unit for unit in own if not is_recorded(unit, read_rows(unit.study))]
+        studies = ", ".join(f"`{study}`" for study in dict.fromkeys(unit.study for unit in own))
+        minutes = sum(unit.minutes for unit in left)
+        lines.append(f"| {why} | {studies} | {len(own)} | {len(own) - len(left)} | {minutes:.0f} |")
+    return lines
+
+
+def filled(page: Path) -> str:
+    """The page with its tables as the results have them; a paper's README must have all of them."""
+    text = page.read_text(encoding="utf-8")
+    there = {name for _, name, _ in MARKED.findall(text)}
+    own = page.parent.name if page.parent.parent == PAPERS else ""
+    missing = described(own).keys() - there if own else set()
+    if missing:
+        raise SystemExit(f"{page} has no place for the tables {sorted(missing)} of tables.yaml")
+
+    def fill(found: re.Match[str]) -> str:
+        if found[2] == "queue":
+            lines = queue_lines()
+        else:
+            paper, _, name = found[2].rpartition("/")
+            lines = Table(paper or own, described(paper or own)[name]).lines()
+        return "\n".join([found[1].rstrip("\n"), *lines, found[3]])
+
+    return MARKED.sub(fill, text)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    args = parser.parse_args()
+    stale = []
+    for page in pages():
+        text = filled(page)
+        if text != page.read_text(encoding="utf-8"):
+            stale.append(page)
+            if not args.check:
+                page.write_text(text, encoding="utf-8")
+    print(f"{'out of date' if args.check else 'written'}: {', '.join(map(str, stale)) or 'none'}")
+    sys.exit(bool(args.check and stale))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+"""The papers' results: READMEs say what is recorded, the queue can be run, and what it adds changes nothing old."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from collect import add
+from evidence import PAPERS, Unit, is_recorded, merged, read_queue, read_rows, write_rows
+from readme_tables import Table, filled, mean_interval, pages
+from run_queue import QueueRun, Running, main
+
+from holdfast.comparisons.plans import study_cells
+from holdfast.settings import TrainSettings, build
+
+UNITS, AUDITS = read_queue()
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: "/".join(page.parts[-2:]))
+def test_the_tables_of_a_page_are_what_was_measured(page: Path) -> None:
+    assert page.read_text(encoding="utf-8") == filled(page)
+
+
+def test_every_paper_with_tables_shows_them() -> None:
+    assert {path.parent / "README.md" for path in PAPERS.glob("*/tables.yaml")} <= set(pages())
+
+
+def test_a_table_has_means_deviations_and_paired_intervals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {"a": [0.50, 0.52, 0.57], "b": [0.40, 0.44, 0.45]}
+    rows = [
+        {"cell": cell, "seed": seed, "flags": {}, "measures": {"accuracy": [value, value - 0.01, value + 0.01, 99]}}
+        for cell, own in values.items()
+        for seed, value in enumerate(own)
+    ]
+    rows.append({"cell": "a", "seed": 0, "flags": {"conflict": "0.01"}, "measures": {"accuracy": [0.9, 0, 1, 9]}})
+    monkeypatch.setattr("evidence.PAPERS", tmp_path)
+    write_rows(tmp_path / "mine/results/one.json", rows)
+    shown: dict[str, Any] = {"study": "one", "head": "cell", "columns": {"accuracy": "accuracy"}, "baseline": "b"}
+    lines = Table("mine", {**shown, "rows": {"a": None, "b": None, "c": None}}).lines()
+    # differences 10, 8 and 12 points: sd 2, t(0.975, 2) = 4.303
+    assert lines[2:] == [
+        "| `a` | 53.0 ± 3.6 | 3 | 10.0 (5.0 to 15.0) |",
+        "| `b` | 43.0 ± 2.6 | 3 |  |",
+        "| `c` | not run yet | 0 | – |",
+    ]
+    errors = {"kind": "seeds", "study": "one", "head": "cell", "measure": "accuracy", "error": True, "seeds": [0]}
+    assert Table("mine", {**errors, "rows": {"a": {"paper": 6.1}}}).lines()[2] == (
+        "| `a` | 50.0 (49.0 to 51.0) | 47.0 ± 3.6 | 3 | 6.1 |"
+    )
+    assert mean_interval([8, 10, 12])[1:] == pytest.approx((10 - 4.3027 * 2 / 3**0.5, 10 + 4.3027 * 2 / 3**0.5), 1e-4)
+
+
+@pytest.mark.parametrize("study", sorted({unit.study for unit in UNITS}))
+def test_every_unit_of_the_queue_is_a_cell_that_can_be_built(study: str) -> None:
+    cells = study_cells(str(PAPERS / f"{study}.yaml"))
+    for unit in (unit for unit in UNITS if unit.study == study):
+        flags = dict(unit.flags)
+        if "conflict" in flags:
+            flags["conflict"] = float(flags["conflict"])  # type: ignore[assignment]
+        build(TrainSettings, cells[unit.cell] | flags)
+        assert unit.minutes > 0
+        assert set(unit.audits) <= set(AUDITS)
+
+
+def test_what_was_carried_over_is_what_was_recorded() -> None:
+    old = json.loads((PAPERS / "biasadv/results/readings_200_epochs.json").read_bytes())["figures"]
+    names = {"erm": "erm", "lff": "lff", "l2 2, clean running statistics": "lff+biasadv favoured"}
+    by_cell = {(names.get(r["reading"]), r["conflict"], r["seed"]): r for r in old}
+    rows = [row for row in read_rows("biasadv/full-schedule") if "readings_200" in row.get("note", "")]
+    assert len(rows) == 9
+    for row in rows:
+        before = by_cell[row["cell"], float(row["flags"].get("conflict", 0.05)), row["seed"]]
+        numbers = {name: own[0] for name, own in row["measures"].items()}
+        assert list(numbers.values()) == [before["average"], before["aligned"], before["conflicting"]]
+
+
+def test_what_comes_back_changes_nothing_that_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evidence.PAPERS", tmp_path)
+    first = {"cell": "erm", "seed": 0, "flags": {}, "started": "then", "measures": {"accuracy": [0.9, None, None, 9]}}
+    again = {**first, "started": "now", "measures": {"accuracy": [0.8, None, None, 9]}, "audits": {"x": {"n": 1}}}
+    other = {**first, "flags": {"conflict": "0.01"}}
+    add({"mine/one": [first]})
+    add({"mine/one": [again, other]})
+    rows = read_rows("mine/one")
+    assert [row["measures"]["accuracy"][0] for row in rows] == [0.9, 0.9]
+    assert rows[0]["audits"]["x"] == {"n": 1, "of_another_training": again["measures"]}
+    unit = Unit("mine/one", "erm", 0)
+    assert is_recorded(unit, rows)
+    assert not is_recorded(Unit("mine/one", "erm", 1), rows)
+    assert not is_recorded(Unit("mine/one", "erm", 0, audits=("y",)), rows)
+    assert merged(rows, [again]) == rows
+
+
+def arguments(out: Path, **changed: Any) -> argparse.Namespace:
+    usual = {"minutes": 1.0, "more": 0.0, "parallel": 2, "root": None, "out": out, "rehearse": True, "keep": False}
+    return argparse.Namespace(**usual | changed)
+
+
+def test_one_that_fails_or_does_not_end_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scripts = {"bad": ["no_such_module"], "slow": ["timeit", "-n1", "-r1", "import time; time.sleep(60)"],
+               "good": ["timeit", "-n1", "-r1", "pass"]}  # fmt: skip
+    monkeypatch.setattr(QueueRun, "commands", lambda self, unit: [scripts[unit.cell]])
+    monkeypatch.setattr("run_queue.collect_unit", lambda unit, *_, **__: {"cell": unit.cell, "seed": unit.seed})
+    signals: list[tuple[str, int]] = []
+    end = Running.end
+
+    def noted(self: Running, number: int) -> None:
+        if self.process is not None and self.process.poll() is None:
+            signals.append((self.unit.cell, number))
+        end(self, number)
+
+    monkeypatch.setattr(Running, "end", noted)
+    run = QueueRun(arguments(tmp_path, minutes=0.05), {})
+    needy = Unit("a/b", "good", 5, needs=Unit("a/b", "bad", 0))
+    run.run([Unit("a/b", cell, seed) for cell in ("bad", "slow", "good") for seed in (0,)] + [needy], {})
+    how = {end["unit"]: end["how"] for end in run.ended}
+    assert "failed with exit code 1" in how["a-b-bad-seed0"]
+    assert "No module named no_such_module" in how["a-b-bad-seed0"]
+    assert how["a-b-good-seed0"] == "finished"
+    assert how["a-b-good-seed5"] == "left out: a-b-bad-seed0 failed"
+    assert how["a-b-slow-seed0"] == "not finished; the same command continues it"
+    assert signals == [("slow", signal.SIGTERM)]  # so that a training saves a checkpoint
+    kept = json.loads((tmp_path / "collected.json").read_bytes())
+    assert kept == {"rows": {"a/b": [{"cell": "good", "seed": 0}]}, "ended": run.ended}
+
+
+def test_what_would_not_end_in_time_is_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[str] = []
+    monkeypatch.setattr(QueueRun, "start", lambda self, unit: begun.append(unit.name))
+    units = [Unit("a/b", cell, 0, minutes=m) for cell, m in (("long", 8.0), ("short", 5.0))]
+    for more in (0.0, 3.0):
+        run = QueueRun(arguments(tmp_path, minutes=9, more=more, rehearse=False, parallel=2), {})
+        run.run(list(units), {})
+    assert begun == ["a-b-short-seed0", "a-b-long-seed0", "a-b-short-seed0"]  # two at once: 8 minutes take 11
+
+
+def test_a_unit_is_one_command_and_one_for_each_audit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(QueueRun, "data_words", lambda *_: ["--data", "made.npz"])
+    run = QueueRun(
+        arguments(tmp_path, rehearse=False), {"x": {"checks": ["attacks"], "set": {"attacks.surrogate": "NEEDED"}}}
+    )
+    other = Unit("alps/one", "erm", 1)
+    model = tmp_path / other.name / "runs/erm-seed1"
+    model.mkdir(parents=True)
+    (model / "model.json").write_text("{}")
+    train, audit = run.commands(Unit("alps/one", "alps", 0, (("conflict", "0.01"), ("lr", "0.1")), ("x",), needs=other))
+    assert train[3:11] == [
+        "papers/alps/one.yaml",
+        "--only",
+        "alps",
+        "--seeds",
+        "1",
+        "--seed",
+        "0",
+        "--lr",
+    ]  # no conflict
+    assert audit[2].endswith("-seed0/runs/alps-seed0")
+    assert f"attacks.surrogate={model}" in audit
+
+
+@pytest.mark.slow
+def test_the_queue_is_rehearsed_from_data_to_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU, with an epoch of noise: a set is made, a training runs and is audited; then nothing is missing."""
+    words = ["--rehearse", "--out", str(tmp_path / "out"), "--minutes", "5", "--match", "full-schedule-logit"]
+    monkeypatch.setattr(sys, "argv", ["run_queue.py", *words, "--most", "1"])
+    main()
+    back = json.loads((tmp_path / "out/collected.json").read_bytes())
+    assert [end["how"] for end in back["ended"]] == ["finished"]
+    (row,) = back["rows"]["biasadv/full-schedule"]
+    assert row["command"].endswith(
+        "--study papers/biasadv/full-schedule.yaml --only logit-correction --seeds 1 --seed 0"
+    )
+    assert row["settings"]["method"]["name"] == "logit-correction"
+    assert {"average_accuracy", "bias_conflicting_accuracy"} <= row["measures"].keys()
+    assert QueueRun(arguments(tmp_path / "out"), AUDITS).missing(UNITS[:1]) == []
+    monkeypatch.setattr("evidence.PAPERS", tmp_path / "papers")
+    add(back["rows"])
+    columns = {"average": "average_accuracy", "corrupted": "corruptions: mean_corruption_accuracy, strength=1"}
+    spec = {"study": "full-schedule", "head": "m", "columns": columns, "rows": {"logit-correction": None}}
+    assert " – " not in Table("biasadv", spec).lines()[2]
