@@ -127,7 +127,10 @@ class Measure:
     as its classes, and a gate names one after a colon, as in class_accuracy:cat; where ``part`` is "*", by all values
     of ``where``, as in group_accuracy:cat/night. of: whose findings these are, where not its own. drop: the measure
     that says how far this one is below the clean accuracy of the same images, or below what drop_from names, such as
-    "bias-aligned accuracy".
+    "bias-aligned accuracy". about: what the number is, in one plain sentence. changed_images: the images were changed
+    for it, by a corruption or an attack; a headline names failures on unmodified images first. poor: on the wrong side
+    of this the number is worth a step, also without a drop. remedies: commands that help where the number is bad, with
+    RUN for a run folder, MODEL for a model of any kind, and DATA for the data.
     """
 
     name: str
@@ -144,6 +147,10 @@ class Measure:
     of: str = ""
     drop: str = ""
     drop_from: str = ""
+    about: str = ""
+    changed_images: bool = False
+    poor: float | None = None
+    remedies: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,9 +69,10 @@ def test_the_page_fits_with_everything_open(
     assert overflow(page) <= 0
     assert page.evaluate(CUT_OFF) == []
     assert (paper(page) > 600) is (scheme == "light")
-    boxes = page.evaluate("[...document.images].map(i => [i.clientWidth, i.clientHeight, i.naturalWidth])")
+    own = "[...document.querySelectorAll('.gallery img')]"
+    boxes = page.evaluate(f"{own}.map(i => [i.clientWidth, i.clientHeight, i.naturalWidth])")
     assert len(boxes) > 50
-    assert all(0 < width <= 96 and 0 < height <= 96 and 0 < pixels <= 96 for width, height, pixels in boxes)
+    assert all(0 < width <= 128 and 0 < height <= 128 and 0 < pixels <= 96 for width, height, pixels in boxes)
     with_pictures = Image.open(shots / f"{width}-{scheme}.png")
     assert with_pictures.width == width
     colours = with_pictures.convert("RGB").resize((64, 64)).getcolors(4096)
@@ -84,20 +85,74 @@ def test_every_chapter_of_an_audit_is_there(show: Callable[..., Page], audited: 
     chapters = page.evaluate("[...document.querySelectorAll('main > section')].map(s => s.id)")
     assert chapters == [
         "glance", "comparison", "accuracy", "groups", "slices", "corruptions", "attacks", "ood", "curvature",
-        "saliency", "training", "samples", "settings",
+        "saliency", "training", "samples", "settings", "glossary",
     ]  # fmt: skip
     links = page.evaluate("[...document.querySelectorAll('nav a')].map(a => a.getAttribute('href'))")
     assert links == [f"#{chapter}" for chapter in chapters]
     page.emulate_media(reduced_motion="reduce")
     page.locator("nav a[href='#attacks']").click()
     assert 0 <= page.evaluate("document.getElementById('attacks').getBoundingClientRect().top") < 100
+    page.wait_for_function("document.querySelector('nav a[aria-current]')?.hash === '#attacks'")
+    page.locator("nav a[href='#settings']").click()
+    top = page.evaluate("document.querySelector('.top').getBoundingClientRect().top")
+    assert top == 0, "the navigation stays in sight"
 
 
-def test_a_wide_table_scrolls_in_its_box_on_a_phone(show: Callable[..., Page], runs: list[RunFiles]) -> None:
-    box = show(runs, width=375).locator("#comparison .scroll").first
-    assert box.evaluate("e => e.scrollWidth - e.clientWidth") > 0
-    box.focus()
-    assert box.evaluate("e => document.activeElement === e")
+OUT_OF_SIGHT = """[...document.querySelectorAll('td, tbody th')].filter((cell) => {
+    const box = cell.getBoundingClientRect();
+    return cell.checkVisibility() && (box.right > innerWidth + 0.5 || box.left < -0.5);
+}).map((cell) => cell.textContent)"""
+
+
+def test_no_table_loses_a_value_on_a_phone(show: Callable[..., Page], audited: list[RunFiles]) -> None:
+    page = show(audited, width=390)
+    page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+    page.wait_for_function("document.querySelectorAll('table.cards').length > 20")
+    assert page.evaluate(OUT_OF_SIGHT) == []
+    hidden = page.evaluate(
+        "[...document.querySelectorAll('td')].filter(c => !c.checkVisibility() && c.textContent.trim() !== '–').length"
+    )
+    assert hidden == 0
+    first = page.locator("#glance td[data-head]").first
+    assert first.evaluate("e => getComputedStyle(e, '::before').content") == f'"{first.get_attribute("data-head")}"'
+    assert page.get_by_role("columnheader", name="value, %").count() > 0, "a table still, for those who hear it"
+
+
+def test_samples_are_filtered_and_enlarged(show: Callable[..., Page], audited: list[RunFiles]) -> None:
+    page = show(audited)
+    gallery = page.locator("#samples .gallery").first
+    items = gallery.locator("li")
+    every = items.evaluate_all("all => all.map(e => [e.dataset.label, e.dataset.confidence])")
+    gallery.get_by_label("class").select_option("5")
+    shown = items.evaluate_all("all => all.filter(e => e.checkVisibility()).map(e => e.dataset.label)")
+    assert shown == ["5"] * sum(label == "5" for label, _ in every)
+    assert shown
+    assert gallery.locator("output").inner_text() == f"{len(shown)} of {len(every)}"
+    gallery.get_by_label("confidence").select_option("0.99")
+    sure = [label for label, confidence in every if label == "5" and float(confidence) >= 0.99]
+    assert items.evaluate_all("all => all.filter(e => e.checkVisibility()).length") == len(sure)
+    gallery.get_by_label("class").select_option("")
+    gallery.locator("button.enlarge").first.press("Enter")
+    assert page.locator("dialog img").bounding_box()["width"] > 300  # type: ignore[index]
+    assert "taken for" in page.locator("dialog p").inner_text()
+    page.keyboard.press("Escape")
+    assert page.locator("dialog").is_hidden()
+
+
+def test_a_name_in_a_legend_hides_its_line_and_shows_it_again(
+    show: Callable[..., Page], audited: list[RunFiles]
+) -> None:
+    page = show(audited[:1])
+    figure = page.locator("#attacks figure").first
+    lines = figure.locator("svg path.line")
+    count = lines.count()
+    assert count > 5
+    button = figure.locator(".legend button").first
+    button.press("Enter")
+    assert button.get_attribute("aria-pressed") == "false"
+    assert lines.evaluate_all("all => all.filter(e => e.checkVisibility()).length") == count - 1
+    button.click()
+    assert lines.evaluate_all("all => all.filter(e => e.checkVisibility()).length") == count
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

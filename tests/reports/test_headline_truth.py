@@ -151,7 +151,7 @@ def gate(measure: str, threshold: float, value: float, low: float, fail_on: str)
 def test_a_group_at_zero_is_never_called_fine() -> None:
     alone = summary_sentence(robustness(SMALL, {}))
     assert alone.endswith(
-        "not clearly lower: 0.0 % worst-group accuracy (class cat, group red; 95 % interval 0.0 to 60.0)"
+        "not clearly lower: 0.0 % worst-group accuracy (class cat, group red; 95 % interval 0.0 to 60.0, n = 5)"
     )
     failed = summary_sentence(robustness(SMALL, {}, [gate("worst_group_accuracy", 0.2, 0.0, 0.0, "value")]))
     assert "not clearly lower" not in failed
@@ -182,8 +182,8 @@ def test_what_is_not_to_be_trusted_says_so_beside_its_number() -> None:
     attacked = Finding("attacks", "robust_accuracy", 0.47, 500, 0.43, 0.51, {"radius": "8/255"}, evidence=doubt)
     said = summary_sentence(robustness((SMALL[0], attacked), {}))
     assert (
-        "47.0 % accuracy under attack (radius 8/255; 95 % interval 43.0 to 51.0; gradients masked: do not trust)"
-        in said
+        "47.0 % accuracy under attack (radius 8/255; 95 % interval 43.0 to 51.0, n = 500; gradients masked: "
+        "do not trust)" in said
     )
 
 
@@ -199,7 +199,7 @@ def test_the_page_and_the_closing_line_say_the_same() -> None:
     made = Simulated(1, aligned=0.9, conflicting=0.3)
     first, below, closing = lines(made.findings(), warnings=["preprocessing is probably wrong"])
     assert told_false(first, made.truths()) == told_false(closing, made.truths()) == []
-    assert first.endswith("(1 warning)")
+    assert first.endswith(". Read the warning first.")
     assert below[0] == "Warning preprocessing is probably wrong"
     assert below[-1] == "Checks 4 of 4 checks measured"
     assert closing.endswith("4 of 4 checks measured. Warning: preprocessing is probably wrong")
@@ -213,17 +213,23 @@ def test_whoever_reads_the_headline_alone_knows_of_failed_gates_and_crashes() ->
     failing, crashed = gate("accuracy", 0.5, 0.472, 0.429, "value"), CheckRecord("attacks", "crashed", "no luck")
     drop = Finding("corruptions", "mean_corruption_accuracy", 0.2, 500, 0.17, 0.24)
     for more, checks, gates, said in (
-        ((), CHECKS, (failing,), "(1 of 1 gates failed)"),
-        ((drop,), CHECKS, (failing, failing | {"passed": True}), "(1 of 2 gates failed)"),
-        ((drop,), (*CHECKS[:3], crashed), (), "(crashed: attacks)"),
-        ((), (*CHECKS[:3], crashed), (failing,), "(crashed: attacks; 1 of 1 gates failed)"),
+        ((), CHECKS, (failing,), ". Gates{}: 1 of 1 failed (accuracy >= 0.5)."),
+        ((drop,), CHECKS, (failing, failing | {"passed": True}), ". Gates{}: 1 of 2 failed (accuracy >= 0.5)."),
+        ((drop,), (*CHECKS[:3], crashed), (), ". Crashed checks{}: attacks."),
+        (
+            (),
+            (*CHECKS[:3], crashed),
+            (failing,),
+            ". Crashed checks{0}: attacks. Gates{0}: 1 of 1 failed (accuracy >= 0.5).",
+        ),
     ):
         run = RunFiles("net", findings=(SMALL[0], *more), checks=checks, gates=gates)
         assert headline(run).startswith("net: 47.2 % clean accuracy")
-        assert headline(run).endswith(said)
-        assert headline(run, RunFiles("other", findings=SMALL[:1], checks=CHECKS)).endswith(said.replace("(", "(net: "))
+        assert headline(run).endswith(said.format(""))
+        other = RunFiles("other", findings=SMALL[:1], checks=CHECKS)
+        assert headline(run, other).endswith(said.format(" of net"))
     fine = RunFiles("net", findings=SMALL[:1], checks=CHECKS, gates=({**failing, "passed": True},))
-    assert headline(fine) == "net: 47.2 % clean accuracy"
+    assert headline(fine) == "net: 47.2 % clean accuracy. Gate passed."
 
 
 def test_what_was_measured_is_not_called_nothing() -> None:

@@ -122,7 +122,7 @@ def test_bare_findings_make_a_report(tmp_path: Path) -> None:
     path = report(fake_findings("erm", 0), tmp_path / "report.html")
     page = Page(path.read_text(encoding="utf-8"))
     assert len(page.tables["Findings of model"]) == 21
-    assert len(page.attributes("img")) == 14
+    assert len(page.attributes("img")) == 14 + 6, "six of them above, too"
 
 
 @pytest.mark.parametrize("kind", [str, Path])

@@ -143,7 +143,8 @@ def test_the_sentence_starts_with_the_greatest_drop_and_ends_with_what_is_too_lo
         "90.0 % clean accuracy on 1,000 images; drops to 5.0 % accuracy under attack (radius 8/255; from 88.0 % clean "
         "accuracy on the same 100 images), 30.0 % worst-group accuracy (site north), 70.0 % accuracy in a weak slice "
         "(dark; from 92.0 % accuracy in the rest), 85.0 % accuracy under corruptions (strength 1); not clearly "
-        "lower: 89.0 % bias-conflicting accuracy (from 97.0 % bias-aligned accuracy; 95 % interval 86.0 to 91.0); "
+        "lower: 89.0 % bias-conflicting accuracy (from 97.0 % bias-aligned accuracy; 95 % interval 86.0 to 91.0, "
+        "n = 500); "
         "gate failed: worst-group accuracy (site north) 30.0 %, 95 % interval 10.0 to 50.0, must be at least 70.0"
     )
 
@@ -152,7 +153,7 @@ def test_a_drop_that_chance_explains_is_none() -> None:
     drop = Finding("corruptions", "mean_corruption_drop", 0.05, 1000, -0.01, 0.11, MEAN)
     said = summary_sentence(results((FOUND[0], CORRUPTED, drop)))
     assert said.endswith(
-        "not clearly lower: 85.0 % accuracy under corruptions (strength 1; 95 % interval 83.0 to 87.0)"
+        "not clearly lower: 85.0 % accuracy under corruptions (strength 1; 95 % interval 83.0 to 87.0, n = 1,000)"
     )
     gain = Finding("corruptions", "mean_corruption_drop", -0.05, 1000, -0.06, -0.04, MEAN)
     said = summary_sentence(results((FOUND[0], CORRUPTED, gain)))
@@ -285,19 +286,25 @@ def test_the_page_begins_with_it() -> None:
     new = RunFiles("new", findings=FOUND, checks=CHECKS, gates=GATES)
     old = RunFiles("old", findings=FOUND[:-2], checks=CHECKS)
     (alone,) = Page(render([new])).text("h1")
-    assert alone.replace("\u00a0", " ").startswith(
-        "new: 90.0 % clean accuracy; drops to 5.0 % accuracy under attack (radius"
-    )
+    failure = "30.0 % worst-group accuracy (site north; 95 % interval 10.0 to 50.0, n = 20)"
+    gates = "1 of 3 failed (worst_group_accuracy >= 0.7)."
+    assert alone.replace("\u00a0", " ") == f"new: 90.0 % clean accuracy on 1,000 images, but {failure}. Gates: {gates}"
     page = Page(render([new, old]))
-    assert page.text("h1")[0].startswith("new is 3.4 points ahead of old")
-    assert page.text("b") == ["new", "old"]
+    lead = "new is 3.4 points ahead of old in clean accuracy (95 % interval 1.0 to 5.8) on the same 1,000 images"
+    assert page.text("h1")[0].replace("\u00a0", " ") == (
+        f"{lead}. Largest failure of new: {failure}. Gates of new: {gates}"
+    )
+    assert page.text("b") == ["Clean accuracy", "new", "old"]
     assert [cell.text for cell in page.column("Paired differences: new − old", "measure")] == ["clean accuracy"]
 
 
 def test_an_audit_without_accuracy_says_what_was_measured() -> None:
     checks = (CheckRecord("attacks", "measured"), CheckRecord("accuracy", "skipped"))
     run = RunFiles("net", findings=tuple(f for f in FOUND if f.check == "attacks"), checks=checks)
-    assert Page(render([run])).text("h1") == ["net: 1 of 2 checks measured"]
+    assert Page(render([run])).text("h1") == [
+        "net: clean accuracy was not measured; 5.0\u00a0% accuracy under attack (radius 8/255; from 88.0\u00a0% clean "
+        "accuracy on the same 100 images; 95\u00a0% interval 0.0 to 10.0, n\u00a0=\u00a0100)"
+    ]
     page = Page(render([run, replace(run, name="other")]))
-    assert page.text("h1") == ["2 models; no accuracy was measured"]
+    assert page.text("h1") == ["2 models; clean accuracy was not measured"]
     assert page.text("b") == ["net", "other"]

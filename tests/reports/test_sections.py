@@ -51,7 +51,14 @@ def test_nothing_to_say_is_no_section() -> None:
 def test_ids_are_words_and_unique(runs: list[RunFiles]) -> None:
     ids = [section.id for section in sections(runs)]
     assert len(ids) == len(set(ids))
-    assert ids == ["comparison", "accuracy", "training", "samples", "settings"]  # what these runs have something on
+    assert ids == [
+        "comparison",
+        "accuracy",
+        "training",
+        "samples",
+        "settings",
+        "glossary",
+    ]  # what these runs have something on
     assert all(id.isalpha() for id in ids)
 
 

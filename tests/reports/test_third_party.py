@@ -77,7 +77,7 @@ def test_the_page_has_a_section_with_table_and_chart(folder: Path) -> None:
     ]
     assert "Fog, %" in page.text("figcaption")
     (top,) = page.text("h1")
-    assert "drops to 50.0 % accuracy in fog (depth 2)" in top.replace("\u00a0", " ")
+    assert "but 50.0 % accuracy in fog (depth 2; 95 % interval" in top.replace("\u00a0", " ")
 
 
 def test_console_markdown_and_junit_say_the_same(file: FindingsFile) -> None:

@@ -58,7 +58,7 @@ def measure(name: str, subject: Subject, made: Any = None) -> CheckOutcome:
 
     def ended(state: str, reason: str = "", found: tuple[Finding, ...] = ()) -> CheckOutcome:
         settings, seconds = given_settings(check), time.perf_counter() - started
-        return CheckOutcome(name, state, reason, "", "", settings, seconds, tuple(notes), found)
+        return CheckOutcome(name, state, reason, "", "", settings, seconds, tuple(notes), findings=found)
 
     while True:
         try:
@@ -134,7 +134,7 @@ def measure_all(
     shown = progress or Progress()
     for name in CHECKS:
         if name not in checks:
-            outcomes.append(CheckOutcome(name, "skipped", reason="it was not asked for"))
+            outcomes.append(CheckOutcome(name, "skipped", reason="it was not asked for", asked=False))
             continue
         shown.doing(f"{model.name}: {name}")
         own_key = check_key(name, made[name], key)

@@ -21,6 +21,8 @@ class ReportOptions:
     """Run or audit folders, or folders with several of them inside."""
     out: Unset[str] = None
     """The file to write (default: report.html in the run folder; in the current folder for several)."""
+    figures: Unset[str] = None
+    """Also write the charts as SVG and PNG, and the tables as CSV and LaTeX, to this folder (default: none)."""
     no_images: bool = False
     """Leave out all pictures."""
     redact_paths: bool = False
@@ -37,6 +39,9 @@ def report(words: list[str]) -> int:
     folders = [Path(folder) for folder in options.folders]
     default = folders[0] / "report.html" if len(folders) == 1 else Path("report.html")
     out = Path(options.out) if options.out else default
-    report_folders(folders, out, images=not options.no_images, redact=options.redact_paths)
+    images, redact = not options.no_images, options.redact_paths
+    charts, tables = report_folders(folders, out, images=images, redact=redact, figures=options.figures)
     say(f"report: {out}")
+    if options.figures is not None:
+        say(f"figures: {charts} charts and {tables} tables in {options.figures}")
     return 0

@@ -17,11 +17,16 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A table cell. value: the number in full, by which it is sorted. strong: the best of its column."""
+    """A table cell. value: the number in full, by which it is sorted. strong: the best of its column.
+
+    id: an anchor of its own. link: the anchor that explains it.
+    """
 
     text: str
     value: float | None = None
     strong: bool = False
+    id: str = ""
+    link: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +65,14 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
+    """facts: by what it can be filtered, such as ("label", "7"); none where it is not to be."""
+
     source: str
     alt: str
     title: str
     detail: str
     wrong: bool
+    facts: tuple[tuple[str, str], ...] = ()
 
 
 def png_picture(png: object, alt: str, title: str, detail: str = "", *, wrong: bool = False) -> Picture | None:

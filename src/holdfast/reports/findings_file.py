@@ -43,7 +43,8 @@ class CheckRecord:
     """What became of one check.
 
     state: "measured", "not applicable", "crashed" or "skipped". reason: why it is not measured. settings: what it was
-    set to beyond its defaults. seconds: how long it took. notes: what happened on the way.
+    set to beyond its defaults. seconds: how long it took. notes: what happened on the way. asked: whether it was
+    selected at all.
     """
 
     name: str
@@ -54,6 +55,7 @@ class CheckRecord:
     settings: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     notes: tuple[Note, ...] = ()
+    asked: bool = True
 
     @classmethod
     def of(cls, values: CheckRecord | Mapping[str, Any]) -> CheckRecord:
@@ -157,7 +159,7 @@ def write_findings(
 
 def _check_record(values: Mapping[str, Any]) -> CheckRecord:
     _typed(values, dict.fromkeys(("name", "state", "reason", "title", "about"), (str,)))
-    _typed(values, {"settings": (dict,), "seconds": (float, int), "notes": (list,)})
+    _typed(values, {"settings": (dict,), "seconds": (float, int), "notes": (list,), "asked": (bool,)})
     for note in values.get("notes", ()):
         if not isinstance(note, str):
             _typed(note, dict.fromkeys(note, (str,)))
@@ -165,12 +167,18 @@ def _check_record(values: Mapping[str, Any]) -> CheckRecord:
 
 
 def _measure(values: Mapping[str, Any]) -> Measure:
-    texts = ("check", "name", "title", "better", "part", "usual_part", "of", "drop", "drop_from")
-    _typed(values, dict.fromkeys(texts, (str,)) | dict.fromkeys(("gate", "headline", "data_part"), (bool,)))
-    _typed(values, {"headline_where": (dict,), "digits": (int, type(None))})
+    texts = ("check", "name", "title", "better", "part", "usual_part", "of", "drop", "drop_from", "about")
+    flags = ("gate", "headline", "data_part", "changed_images")
+    _typed(values, dict.fromkeys(texts, (str,)) | dict.fromkeys(flags, (bool,)))
+    _typed(values, {"headline_where": (dict,), "digits": (int, type(None)), "poor": (float, int, type(None))})
+    _typed(values, {"remedies": (list,)})
     if not 0 <= (values.get("digits") or 0) <= MOST_DIGITS:
         raise TypeError(f"digits is {values['digits']}")
     known = {f.name: values[f.name] for f in fields(Measure) if f.name in values}
+    known["remedies"] = tuple(text for text in values.get("remedies", ()) if isinstance(text, str))
+    declared = declared_measures(str(values["check"])).get(str(values["name"]))
+    if declared and "about" not in values:  # a file of a version that did not write these
+        known |= {key: getattr(declared, key) for key in ("about", "changed_images", "poor", "remedies")}
     return Measure(**known | {"unit": Unit.__members__.get(str(values["unit"]).upper(), Unit.NUMBER)})
 
 

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import os
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
@@ -20,23 +19,20 @@ from markupsafe import Markup, escape
 from holdfast.errors import HoldfastError, cut, first_line, require
 from holdfast.files import write_atomic
 from holdfast.printable import one_line
-from holdfast.reports.arms import AVERAGE, Arm, arms, flat, varying
+from holdfast.reports.arms import arms, flat, varying
 from holdfast.reports.blocks import MOST_BYTES, Section, fitted
+from holdfast.reports.figure_files import check_folder, write_figures
 from holdfast.reports.findings_file import FindingsFile, Measures, is_as_written, without_nan
-from holdfast.reports.overview import states, troubles
-from holdfast.reports.report_tables import lead_sentence
-from holdfast.reports.robustness_summary import arm_sentence, arms_verdict, drop_clauses, robustness, summary_sentence
+from holdfast.reports.headline import MOST_SENTENCES, Top, top, unbroken
 from holdfast.reports.run_files import FINDINGS, RunFiles, read_runs, redacted
 from holdfast.reports.sections import sections
 from holdfast.reports.sections.data_quality import data_quality, quality_summary
 from holdfast.reports.sections.shortcuts import shortcuts, summary
 from holdfast.reports.svg import series
-from holdfast.reports.text import percent, setting
+from holdfast.reports.text import setting
 from holdfast.types import Finding, Measure
 
 MOST_TITLES = 3
-MOST_SENTENCES = 8
-MOST_WARNINGS = 12
 MOST_NUMBERS = 20_000
 """More findings than this are not in the page in full."""
 KEPT = ("check", "name", "value", "low", "high", "n", "where")
@@ -49,12 +45,24 @@ def write_report(runs: Sequence[RunFiles], path: str | Path, *, images: bool = T
 
 
 def report_folders(
-    folders: Sequence[str | Path], path: str | Path, *, images: bool = True, redact: bool = False
-) -> Path:
-    """Write the report of the runs and audits in folders. redact: without the folders that they name."""
+    folders: Sequence[str | Path],
+    path: str | Path,
+    *,
+    images: bool = True,
+    redact: bool = False,
+    figures: str | Path | None = None,
+) -> tuple[int, int]:
+    """Write the report of the runs and audits in folders. redact: without the folders that they name.
+
+    figures: a folder for its charts as SVG and PNG and its tables as CSV and LaTeX. Returns how many there are of each.
+    """
+    if figures is not None:
+        check_folder(figures)
     runs = read_runs(folders)
+    runs = [redacted(run) for run in runs] if redact else runs
     try:
-        return write_report([redacted(run) for run in runs] if redact else runs, path, images=images)
+        write_report(runs, path, images=images)
+        return (0, 0) if figures is None else write_figures(sections(runs), figures)
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
         files = [file for folder in folders for file in sorted(Path(folder).rglob(FINDINGS))]
         changed = [str(file) for file in files if not is_as_written(file)]
@@ -87,7 +95,8 @@ def report(
     """
     if isinstance(findings, (str, os.PathLike)):
         require(name is None, f"name {name!r} is for findings alone, and {findings} has names of its own; leave it out")
-        return report_folders([findings], path)
+        report_folders([findings], path)
+        return Path(path)
     own: tuple[Any, ...] = tuple(findings) if isinstance(findings, Iterable) else (findings,)
     wrong = next((type(one).__name__ for one in own if not isinstance(one, Finding)), "")
     require(not wrong, f"a report is of findings, as holdfast.audit returns them, or of a run folder, got {wrong}")
@@ -101,7 +110,7 @@ def render(runs: Sequence[RunFiles], *, images: bool = True) -> str:
     return render_sections(
         title=_title([arm.label for arm in groups], {arm.data for arm in groups}),
         facts=_facts(runs),
-        **_top(runs, groups),
+        top=top(runs, groups, images=images),
         sections=fitted(sections(runs), MOST_BYTES if images else 0),
         numbers=_numbers(runs),
     )
@@ -126,7 +135,7 @@ def render_shortcuts_page(findings: Sequence[Finding], *, name: str, measures: M
     return render_sections(
         title=f"Shortcuts in {name}",
         facts=[*facts, f"the training set of {name}"],
-        verdict=unbroken(summary(findings)),
+        top=Top(unbroken(summary(findings))),
         sections=[section],
     )
 
@@ -139,9 +148,8 @@ def write_data_page(
     page = render_sections(
         title=f"Data check of {name}",
         facts=[f"the data set {name}"],
-        verdict=unbroken(quality_summary(findings)),
+        top=Top(unbroken(quality_summary(findings)), [("Note", note) for note in notes[:MOST_SENTENCES]]),
         sections=fitted([section] if section else [], 2 * MOST_BYTES),
-        sentences=[("Note", note) for note in notes[:MOST_SENTENCES]],
     )
     write_atomic(Path(path), page.encode("utf-8", "backslashreplace"))
     return Path(path)
@@ -156,17 +164,10 @@ def notebook_frame(file: FindingsFile) -> str:
     )
 
 
-def render_sections(
-    title: str,
-    facts: Sequence[str],
-    verdict: str,
-    sections: Sequence[Section],
-    sentences: Sequence[tuple[str, str]] = (),
-    numbers: str = "",
-) -> str:
+def render_sections(title: str, facts: Sequence[str], top: Top, sections: Sequence[Section], numbers: str = "") -> str:
     """A page of sections, with its style and script and a policy that allows no others.
 
-    sentences: (what it is about, what it says) below the verdict. numbers: JSON that the page offers to save.
+    top: what stands above them. numbers: JSON that the page offers to save.
     """
     folder = files("holdfast.reports") / "templates"
     style, script = (folder.joinpath(name).read_text(encoding="utf-8") for name in ("style.css", "script.js"))
@@ -175,7 +176,7 @@ def render_sections(
     # Nothing may be loaded but pictures inside the page, and only our own style and script apply.
     policy = f"default-src 'none'; img-src data:; style-src {own[0]}; script-src {own[1]}; "
     policy += "base-uri 'none'; form-action 'none'"
-    values = {"title": title, "facts": facts, "verdict": verdict, "sections": sections, "sentences": sentences}
+    values = {"title": title, "facts": facts, "top": top, "sections": sections}
     values |= {"style": Markup(style), "script": Markup(script), "policy": policy, "numbers": numbers}
     return _environment().get_template("report.html").render(**values)
 
@@ -206,58 +207,6 @@ def _numbers(runs: Sequence[RunFiles]) -> Markup:
         given.append({"name": run.name, "checks": checks, "gates": run.gates, "findings": kept})
     text = json.dumps(without_nan(given), separators=(",", ":"))
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
-
-
-def _top(runs: Sequence[RunFiles], groups: Sequence[Arm]) -> dict[str, Any]:
-    """What was found in one sentence, what changes how to read it, and the sentences below it."""
-    made, several = _found(runs, groups), len(runs) > 1
-    if not several and runs[0].checks and (text := states(runs[0].checks, runs[0].gates)) not in made["verdict"]:
-        made["sentences"] += [("Checks", text)]
-    said = [("Warning" + f", {run.name}" * several, text) for run in runs for text in run.file().warnings]
-    # who reads the first sentence alone must not take a failed gate, a crash or a warning for a clean bill
-    known = [(run, text) for run in runs if (text := troubles(run.checks, run.gates)) and text not in made["verdict"]]
-    aside = [f"{run.name}: {text}" if several else text for run, text in known[:MOST_SENTENCES]]
-    aside += [f"{len(known) - MOST_SENTENCES} more models with failed gates or crashes"] * (len(known) > MOST_SENTENCES)
-    if said:
-        aside.append("1 warning" if len(said) == 1 else f"{len(said)} warnings")
-    if aside:
-        made["verdict"] += f" ({'; '.join(aside)})"
-    if said:
-        left = len(said) - MOST_WARNINGS
-        said = [*said[:MOST_WARNINGS], *([(f"{left} more warnings", "in findings.json")] if left > 0 else [])]
-    return {**made, "sentences": [*said, *made["sentences"]]}
-
-
-def _found(runs: Sequence[RunFiles], groups: Sequence[Arm]) -> dict[str, Any]:
-    found = [(run, robustness(run.findings, run.measures, run.gates)) for run in runs if run.checks]
-    if len(found) == len(runs) and not any(arm.spread(AVERAGE) for arm in groups):
-        said = [(run.name, states(run.checks, run.gates)) for run in runs]
-        if len(said) == 1:
-            return {"verdict": f"{_on(runs[0].name, runs[0].data.get('name'))}: {said[0][1]}", "sentences": []}
-        return {"verdict": f"{len(said)} models; no accuracy was measured", "sentences": said[:MOST_SENTENCES]}
-    if len(found) < len(runs) or not all(drop_clauses(own) for _, own in found):
-        pairs = [(arm.label, arm_sentence(arm).removeprefix(f"{arm.label}: ")) for arm in groups]
-        # a single arm's sentence is the verdict already
-        return {"verdict": unbroken(arms_verdict(groups)), "sentences": _first(pairs, "table") if pairs[1:] else []}
-    if len(runs) == 1:
-        ((run, own),) = found
-        (word, text), *rest = drop_clauses(own)
-        first = f"{_on(run.name, run.data.get('name'))}: {percent(own[0].value)} % {own[0].title}; {word} {text}"
-        return {"verdict": unbroken(first), "sentences": [(w.rstrip(":").capitalize(), unbroken(t)) for w, t in rest]}
-    leads = [lead for run, _ in found if (lead := lead_sentence(run.findings, run.name))]
-    pairs = [(run.name, f"{summary_sentence(own)}. {states(run.checks, run.gates)}") for run, own in found]
-    return {"verdict": unbroken(leads[0] if leads else arms_verdict(groups)), "sentences": _first(pairs, "tables")}
-
-
-def _first(pairs: Sequence[tuple[str, str]], rest: str) -> list[tuple[str, str]]:
-    shown, left = [(name, unbroken(text)) for name, text in pairs[:MOST_SENTENCES]], len(pairs) - MOST_SENTENCES
-    return [*shown, (f"{left} more", f"in the {rest} below")] if left > 0 else shown
-
-
-def unbroken(text: str) -> str:
-    """A number stays on one line with its unit, its spread and its exponent."""
-    kept = text.replace(" %", "\u00a0%").replace(" ± ", "\u00a0±\u00a0")
-    return re.sub(r"(\de)-(\d)", "\\1\u2011\\2", kept)
 
 
 def _facts(runs: Sequence[RunFiles]) -> list[str]:

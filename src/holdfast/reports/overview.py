@@ -7,10 +7,10 @@ from typing import Any
 
 from holdfast.printable import one_line
 from holdfast.reports.blocks import Cell, Column, Table
-from holdfast.reports.findings_file import AGAINST, CheckRecord, FindingsFile
+from holdfast.reports.findings_file import AGAINST, CheckRecord, FindingsFile, measure_of
 from holdfast.reports.report_tables import all_leads, finding_cells, shown
 from holdfast.reports.robustness_summary import headline_findings, robustness, summary_sentence, worst_cell
-from holdfast.reports.text import EXACT, bounds, finite, number, part
+from holdfast.reports.text import EXACT, bounds, finite, measure_id, number, part
 from holdfast.types import Finding
 
 
@@ -33,20 +33,28 @@ def overview(file: FindingsFile) -> Table:
     for record in [*file.checks, *against]:
         found = headlines(file, record.name) if record.state == "measured" else []
         named = ((f"{what}: {cell}" if (cell := worst_cell(f)) else what, f) for what, f in found)
-        own = [(Cell(what), *finding_cells(f, file.measures)) for what, f in named]
+        own = [(Cell(what, link=_explained(file, f)), *finding_cells(f, file.measures)) for what, f in named]
         empty = (Cell(record.reason), Cell(""), Cell(""), Cell(""))
         rows += [(Cell(record.name), Cell(record.state), *cells) for cells in own or [empty]]
     columns = Column.texts("check", "state", "measure") + Column.numbers("value", "95 % interval", "n")
     return Table(title(file), columns, tuple(rows))
 
 
+def _explained(file: FindingsFile, found: Finding) -> str:
+    """The anchor at which a page says what this number is; empty where nothing does."""
+    about = measure_of(found.check, found.name, file.measures).about
+    return measure_id(found.check, found.name) if about else ""
+
+
 def side_by_side(files: Sequence[FindingsFile], names: Sequence[str]) -> Table:
     """The numbers of :func:`overview` for several models: one row per number, one column per model."""
     cells: dict[tuple[str, str], list[Cell]] = {}
+    links: dict[tuple[str, str], str] = {}
     for i, file in enumerate(files):
         for record in file.checks:
             for what, f in headlines(file, record.name) if record.state == "measured" else ():
                 value, span = shown(f, file.measures)
+                links[record.name, what] = _explained(file, f)
                 row = cells.setdefault((record.name, what), [Cell("")] * len(files))
                 row[i] = Cell(f"{value} ({span})" if span else value, finite(f.value))
             if record.state != "measured":
@@ -56,7 +64,8 @@ def side_by_side(files: Sequence[FindingsFile], names: Sequence[str]) -> Table:
     order = {name: i for i, name in enumerate(dict.fromkeys(r.name for f in files for r in f.checks))}
     rows = sorted(cells.items(), key=lambda item: order[item[0][0]])
     note = "In parentheses: the 95 % interval."
-    return Table("Every check", columns, tuple((Cell(f), Cell(w), *own) for (f, w), own in rows), note)
+    named = ((Cell(check), Cell(what, link=links.get((check, what), "")), own) for (check, what), own in rows)
+    return Table("Every check", columns, tuple((check, what, *own) for check, what, own in named), note)
 
 
 def gates(file: FindingsFile) -> Table | None:

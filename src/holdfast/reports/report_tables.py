@@ -259,6 +259,12 @@ def _chance(found: Finding | None) -> tuple[str, float | None]:
     return quantity(P_VALUE, adjusted), adjusted
 
 
+def significance(findings: Iterable[Finding], lead: Finding) -> float | None:
+    """The p-value that stands beside a lead, corrected where the findings have it so; None where there is none."""
+    same = (f for f in findings if f.check == AGAINST and f.name != "lead" and f.where == lead.where)
+    return next((p for f in same if (p := _chance(f)[1]) is not None), None)
+
+
 def all_leads(findings: Sequence[Finding], measures: Measures) -> Iterator[tuple[Finding, str, bool]]:
     """Every lead with its words, the measure it is in and the part of the data, and whether it stands for a check."""
     known = {name: m for (_, name), m in all_measures(measures).items()}
@@ -297,8 +303,8 @@ def paired(rows: Sequence[tuple[Cell, ...]], caption: str = "Paired differences"
     return Table(caption, columns, tuple(rows), note) if rows else None
 
 
-def lead_sentence(findings: Iterable[Finding], name: str) -> str:
-    """The first comparison on the whole test set in words; empty where there is none."""
+def lead_sentence(findings: Iterable[Finding], name: str, *, brief: bool = False) -> str:
+    """The first comparison on the whole test set in words; empty where there is none. brief: without p."""
     found = [f for f in findings if f.check == AGAINST and set(f.where) == {"against", "measure"}]
     found = [f for f in found if f.where["measure"] == AVERAGE.name]
     lead = next((f for f in found if f.name == "lead" and finite(f.value) is not None), None)
@@ -306,8 +312,10 @@ def lead_sentence(findings: Iterable[Finding], name: str) -> str:
         return ""
     other, ahead = lead.where["against"], lead.value >= 0
     p = next((f for f in found if f.name == "mcnemar_p" and f.where == lead.where), None)
-    tail = f" on the same {lead.n:,} images" + (f", McNemar's p = {_chance(p)[0]}" if p is not None else "")
-    if p is not None and (many := p.evidence.get("comparisons", 1)) > 1:
+    tail = f" on the same {lead.n:,} images" + (
+        f", McNemar's p = {_chance(p)[0]}" if p is not None and not brief else ""
+    )
+    if p is not None and not brief and (many := p.evidence.get("comparisons", 1)) > 1:
         tail += f" ({p.evidence['correction']}'s correction for {many} comparisons)"
     low, high = finite(lead.low), finite(lead.high)
     if not ahead:  # the interval of what is said: how far behind

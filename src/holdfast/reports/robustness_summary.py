@@ -16,7 +16,7 @@ from typing import Any
 from holdfast.reports.arms import ALIGNED, AVERAGE, CONFLICTING, Arm, FindingKey, Spread, figure_cell, share
 from holdfast.reports.blocks import Cell, Column, Table
 from holdfast.reports.findings_file import Measures, all_measures
-from holdfast.reports.text import DIFFERENCE, bounds, finite, part, percent
+from holdfast.reports.text import DIFFERENCE, bounds, finite, measure_id, part, percent
 from holdfast.types import Finding, Measure, Unit
 
 CLEAN = ("accuracy", "accuracy")
@@ -65,7 +65,8 @@ class RobustnessResult:
     gate_names: how gates may call it.
     drop: how far it is below the clean accuracy of the same images, or below what the measure is compared with, with an
     interval where the findings have one; None for other shares. compared: in words, where it dropped from something
-    else than the clean accuracy of the whole test set. doubt: why it is not to be trusted.
+    else than the clean accuracy of the whole test set. doubt: why it is not to be trusted. changed_images: it is not of
+    unmodified test images. remedies: commands that help, as its measure declares them. link: where it is explained.
     threshold, passed: the highest share that a gate asks for, and whether all gates on it passed. bounded: whether they
     judge the lower bound.
     """
@@ -87,6 +88,9 @@ class RobustnessResult:
     gate_names: tuple[str, ...] = ()
     compared: str = ""
     doubt: str = ""
+    changed_images: bool = False
+    remedies: tuple[str, ...] = ()
+    link: str = ""
 
     @property
     def where(self) -> str:
@@ -94,7 +98,8 @@ class RobustnessResult:
 
     def share(self, *, span: bool = False) -> str:
         """The share in words, with all that is needed to read it: what it dropped from, and on demand its interval."""
-        bound = f"95 % interval {bounds(self.low, self.high)}" if span and bounds(self.low, self.high) else ""
+        bound = f"95 % interval {bounds(self.low, self.high)}, n = {self.n:,}" if bounds(self.low, self.high) else ""
+        bound = bound if span else ""
         from_what = f"from {self.base} % {self.compared}" if self.compared else ""
         return f"{percent(self.value)} % {self.title}{_in_brackets(self.detail, from_what, bound, self.doubt)}"
 
@@ -102,6 +107,12 @@ class RobustnessResult:
     def base(self) -> str:
         """What it dropped from, in percent."""
         return percent(self.value + (self.drop or 0.0))
+
+    def sure_drop(self, clean: RobustnessResult) -> float:
+        """How far it is below at the least: the lower bound of the drop, or the gap between the two intervals."""
+        if self.drop_low is not None:
+            return self.drop_low
+        return (self.drop or 0.0) if self.high is None or clean.low is None else clean.low - self.high
 
     def clear(self, clean: RobustnessResult) -> bool:
         """Whether the drop is more than chance: its interval excludes zero, or the two intervals have a gap."""
@@ -157,6 +168,8 @@ def _worst(
             drop, drops.low, drops.high,
             detail=worst_cell(f) or (part(f.where) if f.where else ""), gate_names=_gate_names(measure, f),
             compared=compared, doubt=str(f.evidence.get("warning") or ""),
+            changed_images=measure.changed_images, remedies=measure.remedies,
+            link=measure_id(f.check, measure.name) if measure.about else "",
         ))  # fmt: skip
     every = all(r.drop is not None for r in made)
     return max(made, key=lambda r: r.drop or 0.0) if every else min(made, key=lambda r: r.value)
@@ -240,7 +253,7 @@ def drop_table(found: Sequence[RobustnessResult], caption: str) -> Table:
         text = "" if r.threshold is None else percent(r.threshold) + judged
         asked = [Cell(text, r.threshold, strong=not r.passed)] if gated else []
         base = Cell("" if drop is None else f"{r.base} {r.compared or 'clean accuracy'}")
-        cells = (Cell(r.title), Cell(percent(r.value), r.value), figure_cell(DIFFERENCE, drop), base)
+        cells = (Cell(r.title, link=r.link), Cell(percent(r.value), r.value), figure_cell(DIFFERENCE, drop), base)
         rows.append((*cells, *asked))
     columns = Column.texts("measure") + Column.numbers("value, %", "drop, points (95 %)") + Column.texts("from, %")
     return Table(caption, columns + (Column.numbers("at least, %") if gated else ()), tuple(rows))

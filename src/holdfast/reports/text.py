@@ -134,6 +134,15 @@ def interval(measure: Measure, low: float | None, high: float | None) -> str:
     return span and f"{span} {unit(measure)}".rstrip()
 
 
+def measure_id(check: str, name: str) -> str:
+    """The anchor at which a page says what a measure is: letters, digits and dashes alone, whatever a check is called.
+
+    >>> measure_id("accuracy", "top_5_accuracy")
+    'm-accuracy-top-5-accuracy'
+    """
+    return "m-" + "".join(c if c.isascii() and c.isalnum() else "-" for c in f"{check}-{name}")
+
+
 def part(where: Mapping[str, str]) -> str:
     """The part of the data a finding speaks of.
 

@@ -10,8 +10,8 @@ from holdfast.reports.blocks import Cell, Chart, Column, Section, Side, Table, p
 from holdfast.reports.report_tables import all_numbers
 from holdfast.reports.sections import of_check
 from holdfast.reports.svg.bars import Heat, heat_map
-from holdfast.reports.svg.lines import Line, line_chart
-from holdfast.reports.text import finite, is_counts, pairs, percent, records, titled
+from holdfast.reports.svg.lines import Line, line_chart, share_lines
+from holdfast.reports.text import finite, is_counts, numbers, pairs, percent, records, titled
 
 MOST_ROWS = 20
 """A chart of more parts shows the weakest; the table below it has them all."""
@@ -29,6 +29,8 @@ def accuracy(groups: Sequence[Arm]) -> Section:
         _chart(groups, "Overall", "overall", {title: s for title, s in overall.items() if any(s)}),
         *(_by_part(groups, key) for key in ("group", "class")),
         _calibration(groups),
+        _confidences(groups),
+        _risk_coverage(groups),
     ]
     confusions = list(_confusions(groups))
     charts += [block for block in confusions if isinstance(block, Chart)]
@@ -82,6 +84,53 @@ def _calibration(groups: Sequence[Arm]) -> Chart | None:
     return Chart("Calibration", svg, note=note)
 
 
+def _bins(arm: Arm, name: str) -> list[tuple[float, float, float, float]]:
+    """Of each bin of confidence: its bounds, how many samples it holds, and how many of them are right."""
+    values = _evidence(arm, name, "reliability")
+    rows = zip(*(numbers(values, key) for key in ("low", "high", "n", "accuracy")), strict=False)
+    full = [[v for v in row if v is not None] for row in rows]
+    return [(row[0], row[1], row[2], row[2] * row[3]) for row in full if len(row) == 4 and row[2] > 0]
+
+
+def _confidences(groups: Sequence[Arm]) -> Chart | None:
+    """How sure the models are, and how often when they are wrong; of several seeds, the first's."""
+    lines: list[Line] = []
+    for arm in groups[:MOST_MAPS]:
+        bins = _bins(arm, "ece")
+        total = sum(n for _, _, n, _ in bins)
+        of = f"{arm.label}, " if len(groups) > 1 else ""
+        for word, own in (("right", [right for *_, right in bins]), ("wrong", [n - right for _, _, n, right in bins])):
+            middles = [50 * (low + high) for low, high, _, _ in bins]
+            points = tuple((x, count / total) for x, count in zip(middles, own, strict=True))
+            lines += [Line(of + word, (points,), len(lines))] if len(points) > 1 else []
+    note = "Share of all test images by the model's confidence. A wrong line that rises to the right is overconfidence."
+    highest = max((y for line in lines for _, y in line.points), default=1.0)
+    title = "Confidence when right and when wrong"
+    return share_lines(title, lines, id="accuracy-confidence", x_label="confidence, %", note=note, top=highest)
+
+
+def _risk_coverage(groups: Sequence[Arm]) -> Chart | None:
+    """Error among the surest images, over their share; exact at the bounds of bins that hold equally many."""
+    lines = []
+    for arm in groups:
+        taken = wrong = 0.0
+        points = []
+        bins = _bins(arm, "ece_adaptive")
+        total = sum(n for _, _, n, _ in bins)
+        for _, _, n, right in sorted(bins, reverse=True):
+            taken, wrong = taken + n, wrong + n - right
+            points.append((100 * taken / total, wrong / taken))
+        if len(points) > 1:
+            lines.append(Line(arm.label if len(groups) > 1 else "this model", (tuple(points),), arm.number))
+    note = (
+        "Of the surest images, as many as the axis says: the share that is wrong. A model that knows when it is unsure "
+    )
+    note += "has few errors at the left, so that leaving the rest to a person pays."
+    highest = max((y for line in lines for _, y in line.points), default=1.0) or 1.0
+    title, x_label = "Risk and coverage", "coverage, % of the test set"
+    return share_lines(title, lines, id="accuracy-risk", x_label=x_label, drawn="Error", note=note, top=highest)
+
+
 def _confusions(groups: Sequence[Arm]) -> Iterator[Chart | Table]:
     """A map of each arm's confusion matrix, or its largest pairs; of several seeds, the first's."""
     for arm in groups[:MOST_MAPS]:
@@ -121,7 +170,14 @@ def _matrix(classes: Sequence[str], matrix: Sequence[Sequence[int]], id: str, of
         for label, row in zip(classes, matrix, strict=True)
     ]
     title, axes = f"What is taken for what, %{of}", {"x_label": "prediction", "y_label": "class"}
-    return Chart(title, heat_map(classes, classes, cells, id=id, title=title, colour=0, **axes))
+    wrong = [(n, i, j) for i, row in enumerate(matrix) for j, n in enumerate(row) if i != j and n]
+    note = ""
+    if wrong:  # how to read it, by its largest mistake
+        n, i, j = max(wrong)
+        share = f"{100 * n / sum(matrix[i]):.0f}"
+        note = f"How to read it: row {classes[i]}, column {classes[j]}: {share} % of class {classes[i]} are taken for "
+        note += f"{classes[j]} ({n:,} of {sum(matrix[i]):,} images)."
+    return Chart(title, heat_map(classes, classes, cells, id=id, title=title, colour=0, **axes), note=note)
 
 
 def _by_part(groups: Sequence[Arm], key: str) -> Chart | None:

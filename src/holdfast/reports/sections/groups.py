@@ -126,8 +126,22 @@ def _map(arm: Arm, table: Mapping[str, Any], id: str, *, alone: bool) -> Chart:
     ]
     title = f"Accuracy by class and {column}, %"
     svg = heat_map(classes, names, cells, id=id, title=title, x_label=column, y_label="class")
-    note = "All seeds together." if len(arm.runs) > 1 else ""
+    note = _reading(classes, names, table) + (" All seeds together." if len(arm.runs) > 1 else "")
     return Chart(title if alone else f"{title}: {arm.label}", svg, note=note)
+
+
+def _reading(classes: Sequence[str], names: Sequence[str], table: Mapping[str, Any]) -> str:
+    """How to read the map, by its weakest cell."""
+    shares = [
+        (hits / n, n, label, name)
+        for label, own, counts in zip(classes, table["hits"], table["n"], strict=True)
+        for name, hits, n in zip(names, own, counts, strict=True)
+        if n
+    ]
+    if not shares:
+        return ""
+    share, n, label, name = min(shares, key=lambda cell: (cell[0], -cell[1]))
+    return f"How to read it: of the {n:,} images of class {label} in group {name}, {percent(share)} % are recognised."
 
 
 def _heat(name: str, hits: int, n: int) -> Heat:

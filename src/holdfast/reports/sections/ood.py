@@ -58,6 +58,7 @@ def _section(groups: Sequence[Arm], check: str, title: str, lead: str) -> Sectio
     bars = share_chart("AUROC", groups, rows, id=f"{check}-auroc", drawn="AUROC by score", brief=True)
     blocks = present(
         *(block for arm in groups for block in (_table(arm, check, groups), *_confusion(arm, check))),
+        _sets(groups, check),
         Side(present(bars if rows else None, *between)),
         Details("Curves of each", (Side(own),)) if own else None,
         *(gallery for arm in groups for gallery in _misses(arm, check)),
@@ -90,6 +91,37 @@ def _table(arm: Arm, check: str, groups: Sequence[Arm]) -> Table:
     notes = dict.fromkeys(f"{score}: {f.evidence['reason']}." for score, f in found if "reason" in f.evidence)
     columns = Column.texts("score") + Column.numbers(*(titled(arm.measure(FindingKey(n, check=check))) for n in names))
     return Table("By score" if len(groups) == 1 else f"By score, {arm.label}", columns, rows, " ".join(notes))
+
+
+NOISE = "noise"
+
+
+def _sets(groups: Sequence[Arm], check: str) -> Table | None:
+    """AUROC on each set of OOD images, with a word on what it is; one column per arm and score."""
+    parts = [dict(key.where) for arm in groups for key in arm.found if (key.check, key.name) == (check, AUROC[check])]
+    sets = list(dict.fromkeys(where["ood"] for where in parts if set(where) == {"score", "ood"}))
+    if not sets:
+        return None
+    columns = [(arm, score) for arm in groups for score in _scores(arm, check)]
+    rows = []
+    for name in sets:
+        keys = [(arm, FindingKey(AUROC[check], (("ood", name), ("score", score)), check)) for arm, score in columns]
+        rows.append(
+            (Cell(name), Cell(_what(groups, check, name)), *(spread_cell(arm.measured(key)) for arm, key in keys))
+        )
+    titles = [f"{arm.label}, {score}, %" if len(groups) > 1 else f"{score}, %" for arm, score in columns]
+    note = "50 % is guessing; below it, the score takes these images for more familiar than test images."
+    heads = Column.texts("OOD set", "what it is") + Column.numbers(*titles)
+    return Table("AUROC by OOD set", heads, tuple(rows), note)
+
+
+def _what(groups: Sequence[Arm], check: str, name: str) -> str:
+    """What a set of OOD images is: where it came from, as the check was told."""
+    found = (f.settings.get("data") for arm in groups for fs in arm.found.values() for f in fs if f.check == check)
+    given = next((data[name] for data in found if isinstance(data, Mapping) and name in data), None)
+    if given is not None:
+        return str(given)
+    return "random pixels in the size of the test images" if name == NOISE else "a data set by that name"
 
 
 def _confusion(arm: Arm, check: str) -> Iterator[Table]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from holdfast.reports.arms import ALIGNED, Arm, arms, flat, varying
@@ -10,7 +11,7 @@ from holdfast.reports.blocks import Block, Cell, Column, Details, Gallery, Pictu
 from holdfast.reports.report_tables import method_table, run_table
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections import section
-from holdfast.reports.text import records, setting, sure
+from holdfast.reports.text import finite, records, setting, sure
 
 
 @section("comparison", order=-2)
@@ -64,7 +65,11 @@ def _picture(values: Mapping[str, Any]) -> Picture | None:
     where = values.get("source") or (f"sample {values['position']}" if "position" in values else "")
     words = f"{label}, taken for {prediction}" if wrong else f"{label}, recognised"
     alt = "; ".join(filter(None, [words, *details, str(where)]))
-    return png_picture(values.get("png"), alt, title, ", ".join(details), wrong=wrong)
+    made = png_picture(values.get("png"), alt, title, ", ".join(details), wrong=wrong)
+    known = {"label": label, "prediction": prediction, "verdict": "wrong" if wrong else "right"}
+    known |= {"group": str(values["group"])} if values.get("group") is not None else {}
+    known |= {"confidence": f"{c:.4f}"} if (c := finite(values.get("confidence"))) is not None else {}
+    return made and replace(made, facts=tuple(known.items()))
 
 
 MOST_TEXT = 400

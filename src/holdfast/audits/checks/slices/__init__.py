@@ -20,15 +20,30 @@ if TYPE_CHECKING:
     about="Parts of the data, by how images look or how the model sees them, on which it is weaker than on the rest.",
     needs=Needs.IMAGES,
     measures=(
-        Measure("confirmed_slices", "weak slices confirmed", Unit.COUNT, "lower", headline=True),
+        Measure(
+            "confirmed_slices",
+            "weak slices confirmed",
+            Unit.COUNT,
+            "lower",
+            headline=True,
+            about="How many parts of the data were found weak on one half of the test images and again on the other.",
+        ),
         Measure(
             "slice_accuracy",
             "accuracy in a weak slice",
             drop="slice_gap",
             drop_from="accuracy in the rest",
             headline=True,
+            about="Accuracy in a part of the data that was found weak on other test images.",
+            remedies=("holdfast shortcuts RUN",),
         ),
-        Measure("slice_gap", "below the rest by", Unit.POINTS, "lower"),
+        Measure(
+            "slice_gap",
+            "below the rest by",
+            Unit.POINTS,
+            "lower",
+            about="How many points accuracy in the slice is below accuracy in the rest.",
+        ),
     ),
     order=30,
 )

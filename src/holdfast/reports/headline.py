@@ -1,0 +1,260 @@
+"""The first sentence of a report and those below it. Open it to change what someone learns who reads nothing else.
+
+One audit: clean accuracy, the largest failure with its interval and n, and whether gates passed. Several models: what
+fails in the baseline, and what another model makes of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from holdfast.parts import METHODS
+from holdfast.reports.arms import ALIGNED, AVERAGE, CONFLICTING, Arm, share
+from holdfast.reports.blocks import Gallery
+from holdfast.reports.findings_file import AGAINST
+from holdfast.reports.next_steps import Step, next_steps
+from holdfast.reports.overview import states
+from holdfast.reports.proof_pictures import proof_pictures
+from holdfast.reports.report_tables import Difference, against, baseline_of, lead_sentence, significance
+from holdfast.reports.robustness_summary import (
+    CLEAN,
+    RobustnessResult,
+    arm_sentence,
+    arms_verdict,
+    drop_clauses,
+    robustness,
+    summary_sentence,
+)
+from holdfast.reports.run_files import RunFiles
+from holdfast.reports.text import finite, percent
+from holdfast.types import Finding, Needs
+
+MOST_SENTENCES = 8
+MOST_WARNINGS = 12
+MOST_NAMED = 3
+"""Failed gates that the first sentence names."""
+PLAIN = "erm"
+"""The method that others are compared with, where nothing else was named as the baseline."""
+
+Found = Sequence[RobustnessResult]
+
+
+@dataclass(frozen=True, slots=True)
+class Top:
+    """What stands above the sections: the first sentence, warnings, pictures, what to do next, and further sentences.
+
+    sentences, warnings: what each is about, and what it says.
+    """
+
+    verdict: str
+    sentences: Sequence[tuple[str, str]] = ()
+    warnings: Sequence[tuple[str, str]] = ()
+    proof: Gallery | None = None
+    steps: Sequence[Step] = ()
+
+
+def top(runs: Sequence[RunFiles], groups: Sequence[Arm], *, images: bool = True) -> Top:
+    made, several = _found(runs, groups), len(runs) > 1
+    said = [("Warning" + f", {run.name}" * several, text) for run in runs for text in run.file().warnings]
+    # who reads the first sentence alone must not take a failed gate, a crash or a warning for a clean bill
+    known = [words for run in runs if (words := _outcome(run, f" of {run.name}" * several))]
+    tail = [text for words in known[:MOST_SENTENCES] for text in words]
+    if len(known) > MOST_SENTENCES:
+        tail.append(f"{len(known) - MOST_SENTENCES} more models have gates or crashes")
+    if said:
+        tail.append("Read the warning first" if len(said) == 1 else f"Read the {len(said)} warnings first")
+    left = len(said) - MOST_WARNINGS
+    said = [*said[:MOST_WARNINGS], *([(f"{left} more warnings", "in findings.json")] if left > 0 else [])]
+    verdict = ". ".join([made.verdict, *tail])
+    sentences = [(name, unbroken(text)) for name, text in made.sentences]
+    proof = proof_pictures(_first_told(runs, groups)) if images else None
+    return Top(unbroken(f"{verdict}." if tail else verdict), sentences, said, proof, next_steps(runs))
+
+
+def _first_told(runs: Sequence[RunFiles], groups: Sequence[Arm]) -> list[RunFiles]:
+    """The runs, those of the baseline first: its failures are what the first sentence begins with."""
+    baseline = baseline_arm(groups)
+    first = {run.name for run in baseline.runs} if baseline else set()
+    return sorted(runs, key=lambda run: run.name not in first)
+
+
+def _outcome(run: RunFiles, of: str) -> list[str]:
+    """Whether the gates passed, and which checks crashed; nothing where there is neither. of: whose, in words."""
+    crashed = [record.name for record in run.checks if record.state == "crashed"]
+    words = [f"Crashed checks{of}: {', '.join(crashed)}"] if crashed else []
+    failed = [str(gate["name"]) for gate in run.gates if not gate["passed"]]
+    if failed:
+        more = f" and {len(failed) - MOST_NAMED} more" if len(failed) > MOST_NAMED else ""
+        words.append(f"Gates{of}: {len(failed)} of {len(run.gates)} failed ({', '.join(failed[:MOST_NAMED])}{more})")
+    elif run.gates:
+        words.append(f"Gate{of} passed" if len(run.gates) == 1 else f"Gates{of}: all {len(run.gates)} passed")
+    return words
+
+
+def _found(runs: Sequence[RunFiles], groups: Sequence[Arm]) -> Top:
+    found = [(run, robustness(run.findings, run.measures, run.gates)) for run in runs if run.checks]
+    if len(found) == len(runs) == 1:
+        return _one_audit(*found[0])
+    if len(found) == len(runs) and not any(arm.spread(AVERAGE) for arm in groups):
+        said = [(run.name, states(run.checks, run.gates)) for run in runs]
+        return Top(f"{len(said)} models; clean accuracy was not measured", _first(said, "tables"))
+    if len(found) < len(runs) or not all(drop_clauses(own) for _, own in found):
+        pairs = [(arm.label, arm_sentence(arm).removeprefix(f"{arm.label}: ")) for arm in groups]
+        # a single arm's sentence is the verdict already
+        return Top(over_seeds(groups) or arms_verdict(groups), _first(pairs, "table") if pairs[1:] else [])
+    leads = [(run, own) for run, own in found if lead_sentence(run.findings, run.name)]
+    pairs = [(run.name, f"{summary_sentence(own)}. {states(run.checks, run.gates)}") for run, own in found]
+    if not leads:
+        return Top(arms_verdict(groups), _first(pairs, "tables"))
+    run, own = leads[0]
+    verdict = against_baseline(found) or _overall(run, own)
+    return Top(verdict, [("Clean accuracy", lead_sentence(run.findings, run.name)), *_first(pairs, "tables")])
+
+
+def _first(pairs: Sequence[tuple[str, str]], rest: str) -> list[tuple[str, str]]:
+    shown, left = [*pairs[:MOST_SENTENCES]], len(pairs) - MOST_SENTENCES
+    return [*shown, (f"{left} more", f"in the {rest} below")] if left > 0 else shown
+
+
+def _one_audit(run: RunFiles, found: Found) -> Top:
+    name, data = run.name, run.data.get("name")
+    who, checks = f"{name} on {data}" if data else name, ("Checks", states(run.checks, run.gates))
+    if not found or (found[0].check, found[0].name) != CLEAN:
+        rest = f"; {', '.join(r.share(span=True) for r in found[:MOST_NAMED])}" if found else ""
+        return Top(f"{who}: clean accuracy was not measured{rest}", [checks])
+    clauses = drop_clauses(found)
+    sentences = [(word.rstrip(":").capitalize(), text) for word, text in clauses]
+    return Top(f"{who}: {_failure_clause(found) if clauses else _bare(run, found[0])}", [*sentences, checks])
+
+
+def _bare(run: RunFiles, clean: RobustnessResult) -> str:
+    """Of an audit that measured nothing to compare clean accuracy with."""
+    arm = Arm.of(run.name, [run])
+    return arm_sentence(arm).removeprefix(f"{arm.label}: ") if arm.measured(AVERAGE) else clean.share(span=True)
+
+
+def largest_failure(found: Found) -> RobustnessResult | None:
+    """What is surely furthest below: on unmodified test images, where any is, and else on changed ones."""
+    clear = [r for r in found if r.clear(found[0])]
+    unmodified = [r for r in clear if not r.changed_images]
+    return max(unmodified or clear, key=lambda r: r.sure_drop(found[0]), default=None)
+
+
+def _failure_clause(found: Found) -> str:
+    """Clean accuracy and the largest failure; or that there is none, and what chance may explain."""
+    clean = f"{percent(found[0].value)} % {found[0].title} on {found[0].n:,} images"
+    if worst := largest_failure(found):
+        if worst.compared and not worst.changed_images:  # the two parts say it, and not the mix of them
+            bare = replace(worst, compared="")
+            return f"{clean}; {worst.base} % {worst.compared}, but {bare.share(span=True)}"
+        return f"{clean}, but {worst.share(span=True)}"
+    lower = [r for r in found if (r.drop or 0.0) > 0]
+    if lower:
+        worst = max(lower, key=lambda r: r.drop or 0.0)
+        return f"{clean}, no clear failure; lowest: {worst.share(span=True)}, which chance may explain"
+    level = ", ".join(r.title for r in found if r.drop is not None)
+    return f"{clean}, and no drop in {level}" if level else clean
+
+
+def _overall(run: RunFiles, own: Found) -> str:
+    """Who is ahead on the whole test set, and the largest failure of the model that was audited against another."""
+    worst, text = largest_failure(own), lead_sentence(run.findings, run.name, brief=True)
+    return f"{text}. Largest failure of {run.name}: {worst.share(span=True)}" if worst else text
+
+
+def against_baseline(found: Sequence[tuple[RunFiles, Found]]) -> str:
+    """What fails in the model that another was audited against, and what the other makes of it, on the same images."""
+    by_name = {run.name: (run, own) for run, own in found}
+    for run, own in found:
+        leads = [f for f in run.findings if (f.check, f.name) == (AGAINST, "lead") and finite(f.value) is not None]
+        for other in dict.fromkeys(f.where.get("against", "") for f in leads):
+            if other not in by_name or other == run.name:
+                continue
+            theirs = by_name[other][1]
+            worst = largest_failure(theirs) or largest_failure(own)
+            wanted = {"against": other, "measure": worst.name if worst else ""}
+            lead = next((f for f in leads if f.where == wanted), None)
+            if lead and (text := _told(run, own, other, theirs, lead)):
+                return text
+    return ""
+
+
+def _told(run: RunFiles, own: Found, other: str, theirs: Found, lead: Finding) -> str:
+    new, old = (next((r for r in found if r.name == lead.where["measure"]), None) for found in (own, theirs))
+    if new is None or old is None or lead.value is None:
+        return ""
+    gap = Difference(lead.value, finite(lead.low), finite(lead.high), 1)
+    p = significance(run.findings, lead)
+    covers_zero = gap.low is None or gap.high is None or gap.low <= 0 <= gap.high
+    unclear = covers_zero or (p is not None and p >= 0.05)
+    verb = "has" if unclear else "reaches" if lead.value > 0 else "falls to"
+    was = f"{old.base} % {old.compared}, but {percent(old.value)} % {old.title}" if old.compared else old.share()
+    text = f"{other} has {was}. {run.name} {verb} {percent(new.value)} %"
+    text += f" ({_points(gap)}on the same {lead.n:,} images)"
+    return text + (": no clear difference" if unclear else "")
+
+
+def _points(gap: Difference) -> str:
+    """A difference in words, such as "+18.6 points, 95 % interval 14.5 to 22.5, "."""
+    value, span = f"{'-' if gap.value < 0 else '+'}{percent(abs(gap.value))} points, ", ""
+    if gap.low is not None and gap.high is not None:
+        span = f"95 % interval {percent(gap.low)} to {percent(gap.high)}, "
+    return value + span
+
+
+def over_seeds(groups: Sequence[Arm]) -> str:
+    """What plain training, or the named baseline, does on bias-conflicting samples, and what the best other one does.
+
+    Empty where there is no baseline, no other arm, or no clear drop from bias-aligned to bias-conflicting samples.
+    """
+    baseline = baseline_arm(groups)
+    if baseline is None or len({arm.data for arm in groups}) > 1:
+        return ""
+    aligned, conflicting = baseline.measured(ALIGNED), baseline.measured(CONFLICTING)
+    others = [(s.mean, arm) for arm in groups if arm is not baseline and (s := arm.measured(CONFLICTING))]
+    if not others or aligned is None or conflicting is None or not aligned.differs(conflicting):
+        return ""
+    if (aligned.mean or 0.0) <= (conflicting.mean or 0.0):
+        return ""
+    best = max(others, key=lambda pair: pair[0] or 0.0)[1]
+    gap = against(best, baseline, CONFLICTING)
+    own = best.measured(CONFLICTING)
+    if gap is None or own is None:
+        return ""
+    name = f"Plain training ({baseline.label})" if _method(baseline) == PLAIN else baseline.label
+    text = f"{name} relies on a shortcut: {share(conflicting)} % on bias-conflicting samples, "
+    text += f"{share(aligned)} % on bias-aligned ones. {best.label}"
+    text += f", the best of {len(others)} others," if len(others) > 1 else ""
+    seeds = f"over {gap.n} seeds" if gap.n > 1 else "one seed"
+    clear = gap.low > 0 if gap.low is not None else own.differs(conflicting) and gap.value > 0
+    text += f" {'reaches' if clear else 'has'} {share(own)} % ({_points(gap)}{seeds})"
+    if not clear:
+        return f"{text}: no clear gain"
+    return text + ("" if _needs_groups(best) else " without group labels")
+
+
+def baseline_arm(groups: Sequence[Arm]) -> Arm | None:
+    """What others are compared with: as the files mark it, or plain training."""
+    return baseline_of(groups) or next((arm for arm in groups if _method(arm) == PLAIN), None)
+
+
+def _method(arm: Arm) -> str:
+    given = arm.runs[0].settings.get("method")
+    return str(given.get("name") if isinstance(given, Mapping) else given)
+
+
+def _needs_groups(arm: Arm) -> bool:
+    """Whether a training was told groups; also where that is not known."""
+    given: Any = arm.runs[0].settings.get("method")
+    own = given.values() if isinstance(given, Mapping) else ()
+    name = _method(arm)
+    return name not in METHODS or bool(METHODS[name].needs & Needs.GROUPS) or "group" in own
+
+
+def unbroken(text: str) -> str:
+    """A number stays on one line with its unit, its spread and its exponent."""
+    kept = text.replace(" %", "\u00a0%").replace(" ± ", "\u00a0±\u00a0").replace("n = ", "n\u00a0=\u00a0")
+    return re.sub(r"(\de)-(\d)", "\\1\u2011\\2", kept)
