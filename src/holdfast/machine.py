@@ -56,6 +56,6 @@ def usable_cores() -> int:
 
 
 def may_have_gpu() -> bool:
-    """Whether a GPU is possible here, without importing torch to know: False only where the driver has left no trace."""
+    """Whether a GPU is possible here, told without torch: False only where no driver has left a trace."""
     traces = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")  # NVIDIA, Windows' subsystem, AMD
     return not sys.platform.startswith("linux") or any(Path(trace).exists() for trace in traces)

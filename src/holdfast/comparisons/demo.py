@@ -20,7 +20,7 @@ METHODS: tuple[dict[str, Any], ...] = (
     {"name": "erm"},
     {"name": "jtt", "first_epochs": 2, "up": 20},
     {"name": "lff"},
-    {"name": "lff+biasadv", "lam": 1.0, "radius": 2.0, "steps": 3, "beta": 0.5},
+    {"name": "logit-correction"},
 )
 """Plain training, and what can be done about a shortcut without knowing it."""
 
