@@ -1,5 +1,6 @@
 """Sphinx settings; ``make docs`` builds with every warning an error."""
 
+import inspect
 import re
 from importlib import import_module
 from pkgutil import iter_modules
@@ -25,6 +26,8 @@ python_use_unqualified_type_names = True
 
 html_theme = "furo"
 html_title = f"holdfast {__version__}"
+html_static_path = ["_static"]
+html_css_files = ["flags.css"]
 
 
 class Bare:
@@ -40,18 +43,35 @@ for module in iter_modules(holdfast.settings.__path__, "holdfast.settings."):
             setattr(import_module(module.name), name, Bare)
 
 
-def list_fields(_app: Any, _what: str, _name: str, _obj: Any, _options: Any, lines: list[str]) -> None:
-    """Turn our paragraphs of ``name: what it is`` lines into definition lists."""
+FIELD = r"[a-z_]\w*(?:, [a-z_]\w*)*: "
+
+
+def list_fields(_app: Any, _what: str, _name: str, obj: Any, _options: Any, lines: list[str]) -> None:
+    """Turn our paragraphs of ``name: what it is`` into definition lists; a name may stand within a line."""
+    try:
+        known = set(inspect.signature(obj).parameters)
+    except (TypeError, ValueError):
+        known = set()
     made: list[str] = []
-    inside = False
-    for before, line in zip(["", *lines], lines, strict=False):
-        field = re.match(r"([a-z_]\w*(?:, [a-z_]\w*)*): (\S.*)", line)
-        inside = bool(line) and (inside or (bool(made) and not before and field is not None))
-        if inside and field:
-            made += ["", f"``{field[1]}``", f"    {field[2]}"]
+    for paragraph in "\n".join(lines).split("\n\n"):
+        if made and re.match(FIELD + r"\S", paragraph):
+            made += _defined(" ".join(paragraph.split("\n")), known)
         else:
-            made.append(f"    {line}" if inside else line)
+            made += [*paragraph.split("\n"), ""]
     lines[:] = made
+
+
+def _defined(text: str, known: set[str]) -> list[str]:
+    """A definition per field: what the paragraph begins with, and those after a full stop that are parameters."""
+    starts = [0]
+    for found in re.finditer(rf"(?<=[.)] )({FIELD})(?=\S)", text):
+        if {*found[1].removesuffix(": ").split(", ")} <= known:
+            starts.append(found.start())
+    made: list[str] = []
+    for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
+        name, _, about = text[start:end].strip().partition(": ")
+        made += [f"``{name}``", f"    {about}", ""]
+    return made
 
 
 def setup(app: Any) -> None:

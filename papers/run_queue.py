@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -337,7 +338,7 @@ def main() -> None:
     with sharing_gpus(args.parallel > 1 and not args.rehearse) as shared:
         threads = {"OMP_NUM_THREADS": "1"} if args.rehearse else {}
         run.run(todo, {**os.environ, **shared, **threads, "PYTHONPATH": path})
-    states = [end["how"].partition(" ")[0].rstrip(";:") for end in run.ended]
+    states = [re.match("finished|not finished|left out|failed", end["how"])[0] for end in run.ended]  # type: ignore[index]
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
     print(f"{counts or 'nothing was started'}; rows in {args.out / 'collected.json'}")
 

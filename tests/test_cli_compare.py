@@ -178,7 +178,7 @@ def test_a_plan_shows_every_stage(
     title, *shown = capsys.readouterr().out.splitlines()
     assert (title.split(":")[0], shown[:3]) == ("jtt", stages)
     assert shown[3].startswith("  chosen for 1,198 training images")
-    assert [line.split()[0] for line in shown[4:]] == ["--optimizer", "--lr", "--batch-size", "--warmup"]
+    assert [line.split()[0] for line in shown[4:8]] == ["--optimizer", "--lr", "--batch-size", "--warmup"]
     assert main(["compare", *jtt, "--methods", "erm", "jtt", "--plan"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[:3] == ["erm (baseline)", stages[0], "  main: 3 epochs (--epochs)"]

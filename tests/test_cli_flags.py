@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import subprocess
+from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -108,6 +109,25 @@ def test_help_is_in_groups(command: str, capsys: pytest.CaptureFixture[str], mon
     titles = re.findall(r"^\W*([a-z]+) options\b", capsys.readouterr().out, flags=re.MULTILINE)
     assert {"data", "model"} < set(titles)
     assert len(titles) >= 6, titles
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_fits_the_terminal_and_breaks_lines_only_where_they_end(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parser would keep the line breaks that docstrings have in the code, and leave descriptions unwrapped."""
+    monkeypatch.setenv("COLUMNS", "80")
+    with suppress(SystemExit):
+        main([*command.split(), "--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 5
+    assert max(len(line) for line in lines if not line.startswith("usage:")) <= 80
+    told = [line.strip("│ ") for line in lines]
+    indents = [len(line) - len(line.lstrip("│ ")) for line in lines]
+    for k in range(len(lines) - 1):
+        if indents[k] == indents[k + 1] >= 8 and not told[k].endswith((".", ")")):  # within an option's text
+            word = told[k + 1].split(" ")[0]
+            assert indents[k] + len(told[k]) + 1 + len(word) > 78, f"broken: {told[k]}"
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,20 @@ RECORDED: dict[tuple[str, str, str, str], dict[str, list[tuple[str, ...]]]] = {
         row: [(key, "images_per_second"), (key, "hours_per_epoch"), (key, "hours")]
         for row, key in {"plain": "plain", "with SAM": "SAM"}.items()
     },
+    ("docs/how-to/shards.md", "command", "2,000 images, folder", "shards"): {
+        f"`{name}`": [
+            *(("peak_mib", count, kind, name) for count in ("2000", "100000") for kind in ("images", "shards")),
+            *(("bytes_per_image", kind, name) for kind in ("images", "shards")),
+        ]
+        for name in ("train", "audit", "predict", "data check")
+    },
+    ("docs/how-to/shards.md", "window", "batches of 32", "shards_speed"): {
+        **{
+            row: [("mixing", 3 * nth + size, "window_classes") for size in range(3)]
+            for nth, row in enumerate(("1024", "4096", "16384 (default)", "65536"))
+        },
+        "full shuffle": [("mixing", size, "full_classes") for size in range(3)],
+    },
     ("docs/methods/attacks.md", "", "PGD-10, s", "attacks_pgd_gpu"): {
         row: [("pgd", key, SECONDS)]
         for row, key in {
@@ -263,6 +277,23 @@ def test_what_a_data_check_finds() -> None:
         "takes {:.0f} to {:.0f} processor seconds".format(
             *sorted(own["search"]["50000"]["processor_seconds"] for own in (fashion, cifar))
         ),
+    ):
+        assert words in text
+
+
+def test_what_a_data_check_finds_in_a_set_that_it_was_not_written_on() -> None:
+    found: dict[str, Any] = recorded("data_quality_mnist")["mnist"]
+    text = plain("docs/how-to/check-your-data.md")
+    assert [found[kind]["found"] for kind in ("duplicates", "leaks")] == [400, 200]
+    labels, first, counted = (found[key] for key in ("label_errors", "precision_of_first", "counted"))
+    for words in (
+        f"with {found['duplicates']['flagged'] - found['duplicates']['found']} other pairs",
+        f"Of {labels['planted']} flipped labels {labels['found']} are found among {labels['flagged']} flagged",
+        f"flagged: precision {100 * labels['precision']:.0f} %, recall {100 * labels['recall']:.0f} %",
+        f"{100 * first['50']:.0f} % of the first 50 and {100 * first['100']:.0f} % of the first 100 are wrong",
+        f"{100 * labels['expected_precision']:.0f} % were expected",
+        f"agree with {100 * found['held_out_accuracy']:.0f} % of the labels",
+        f"counting does as well: precision {100 * counted['precision']:.0f} %, recall {100 * counted['recall']:.0f} %",
     ):
         assert words in text
 

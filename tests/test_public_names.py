@@ -89,4 +89,6 @@ def test_the_api_reference_documents_every_public_name_of_a_module(name: str) ->
     text = page.read_text(encoding="utf-8")
     assert re.search(rf"^\.\. automodule:: {module}\n(   :.*\n)*   :members:$", text, re.M), "all of __all__"
     assert ":exclude-members:" not in text
+    own = import_module(f"holdfast.{name}" if name else "holdfast")
+    assert {*public(own)} <= {*dir(own)}, "Sphinx, and completion, see what dir() lists"
     assert f"\n{page.stem}\n" in (PAGES / "index.md").read_text(encoding="utf-8"), "in the table of contents"

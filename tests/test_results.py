@@ -67,6 +67,21 @@ def test_numbers_are_looked_up_by_measure() -> None:
         audit[0]  # type: ignore[index]
 
 
+def test_of_several_group_columns_the_lowest_is_looked_up() -> None:
+    by_column = [
+        Finding("groups", "worst_group_accuracy", value, 20, where={"column": column})
+        for column, value in (("sky", 0.8), ("site", 0.4), ("hour", 0.6))
+    ]
+    assert audit_of(replace(file_of(140), findings=tuple(by_column)))["worst_group_accuracy"].value == 0.4
+
+
+def test_an_audit_passes_where_every_gate_holds_and_no_check_crashed() -> None:
+    crashed = replace(file_of(140), checks=(CheckRecord("accuracy", "crashed", "out of memory"),))
+    failed = file_of(140, gate=False)
+    made = [audit_of(*files) for files in ((file_of(140),), (failed,), (file_of(140), failed), (failed, crashed))]
+    assert [(audit.passed, audit.exit_code) for audit in made] == [(True, 0), (False, 1), (False, 1), (False, 3)]
+
+
 def test_rows_have_every_number_of_every_model() -> None:
     audit = audit_of(file_of(140), file_of(120, name="before"))
     rows = audit.rows()

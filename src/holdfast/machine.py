@@ -53,3 +53,9 @@ def usable_cores() -> int:
         return max(1, min(bound, round(int(quota) / int(period))))
     except (OSError, ValueError):  # no container, or "max": no limit
         return bound
+
+
+def may_have_gpu() -> bool:
+    """Whether a GPU is possible here, without importing torch to know: False only where the driver has left no trace."""
+    traces = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")  # NVIDIA, Windows' subsystem, AMD
+    return not sys.platform.startswith("linux") or any(Path(trace).exists() for trace in traces)

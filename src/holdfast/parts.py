@@ -246,7 +246,8 @@ class ReaderPart(Part):
     a ``Dataset`` of arrays or a ``Listing`` of image files.
 
     names: sets that it reads by name, with a line about each, or alone where ``about`` says enough. suffixes: ends of
-    file names that it reads. prefix: what a name starts with that it reads, such as ``hf:``; it is cut off.
+    file names that it reads. prefix: what a name starts with that it reads, such as ``hf:``; it is cut off. urls:
+    whether it reads URLs, such as ``s3://bucket/shards``.
     recognises: whether a folder, or a file with such a suffix, is of this kind; the first reader by ``order`` that says
     yes reads it. takes: which of the options conflict, names, label, group and columns it uses; given another, it is
     refused. unlabelled: ``made`` for images that need no label, and have -1 where there is none;
@@ -256,6 +257,7 @@ class ReaderPart(Part):
     names: Mapping[str, str] | tuple[str, ...] = ()
     suffixes: tuple[str, ...] = ()
     prefix: str = ""
+    urls: bool = False
     recognises: Callable[[Path], bool] | None = None
     takes: tuple[str, ...] = ()
     unlabelled: Callable[[Path, Any], Any] | None = None
@@ -346,8 +348,11 @@ def described_data() -> dict[str, str]:
 
 
 def data_by_prefix(name: object) -> tuple[ReaderPart, str] | None:
-    """The reader of a name such as ``hf:OWNER/NAME``, and what follows the prefix; None for any other."""
+    """The reader of a name such as ``hf:OWNER/NAME``, and what follows the prefix, or of a URL, and all of it; None for
+    any other."""
     text = name if isinstance(name, str) else ""
+    if "://" in text:
+        return next(((part, text) for part in READERS.values() if part.urls), None)
     part = next((part for part in READERS.values() if part.prefix and text.startswith(part.prefix)), None)
     return None if part is None else (part, text.removeprefix(part.prefix))
 
@@ -357,6 +362,7 @@ def data_syntax() -> str:
     suffixes = dict.fromkeys(suffix for part in READERS.values() for suffix in part.suffixes)
     prefixes = [f"{part.prefix}NAME_OR_PATH" for part in READERS.values() if part.prefix]
     names = ", ".join(["a name (holdfast list data)", *prefixes])
+    names += ", a URL of shards" if any(part.urls for part in READERS.values()) else ""
     return f"{names}, a folder of images, or a file that ends in {', '.join(suffixes)}"
 
 
@@ -364,5 +370,6 @@ def model_syntax(*, training: bool = False) -> str:
     """How a model is given, for help and messages. training: of those that can be trained, else audited."""
     if not training:
         return ", ".join(part.syntax for part in MODEL_SOURCES.values() if part.syntax)
-    prefixes = [part.prefix for part in MODEL_SOURCES.values() if part.prefix and part.made.trains()]
-    return f"a name that 'holdfast list models' shows: convnet, ..., {', '.join(f'{p}NAME' for p in prefixes)}"
+    trained = [part.syntax for part in MODEL_SOURCES.values() if part.prefix and part.made.trains()]
+    forms = ", ".join(syntax.partition(", ")[0].partition("[")[0] for syntax in trained)  # without published weights
+    return f"a name that 'holdfast list models' shows: convnet, ..., {forms}"

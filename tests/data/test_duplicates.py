@@ -11,12 +11,14 @@ from PIL import Image
 from sklearn.datasets import load_sample_image
 
 from holdfast.data.duplicates import (
+    HASH,
     RANK,
     RATIO,
     SIDE,
     SURE,
     descriptors,
     find_duplicates,
+    identities,
     near_pairs,
     pixel_hash,
     small_copies,
@@ -117,3 +119,14 @@ def test_the_hash_is_of_pixels_and_shape() -> None:
     a = np.arange(12, dtype=np.uint8).reshape(3, 4)
     assert pixel_hash(a) == pixel_hash(a.copy())
     assert pixel_hash(a) != pixel_hash(a.reshape(4, 3))
+
+
+def test_identities_are_numbered_as_they_are_met() -> None:
+    drawn = np.random.default_rng(0).integers(0, 30, 200)
+    hashes = [pixel_hash(np.full((2, 2), own, np.uint8)) for own in drawn]
+    number: dict[bytes, int] = {}
+    expected = [number.setdefault(own, len(number)) for own in hashes]
+    assert identities(hashes).tolist() == expected
+    rows = np.frombuffer(b"".join(hashes), np.uint8).reshape(-1, HASH)
+    assert identities(rows).tolist() == expected
+    assert identities([]).tolist() == []

@@ -134,6 +134,18 @@ def test_splits_are_named_by_a_mapping_or_by_the_data_itself(folder: Path) -> No
 
     only = load(Tested(12, (3, 8, 8), 2), training=False)
     assert (len(only.train), len(only.splits["test"])) == (0, 12)
+    with pytest.raises(
+        HoldfastError, match="no training sample; all 12 images are of the test split: to train on them"
+    ):
+        load(Tested(12, (3, 8, 8), 2))
+
+
+def test_a_set_goes_by_the_folder_that_holds_its_splits(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "train").symlink_to(folder, target_is_directory=True)
+    whole = ImageFolder(tmp_path / "photos" / "train")
+    assert load({"train": whole, "test": Subset(whole, [1, 30])}).name == "photos"
+    assert load(DataLoader(ImageFolder(folder))).name == folder.name
 
 
 def test_labels_are_taken_from_attributes_of_subsets_and_sums_and_else_from_every_item(folder: Path) -> None:
@@ -262,7 +274,8 @@ def test_detect_takes_objects(folder: Path, trained: holdfast.Run) -> None:
     loader = DataLoader(ImageFolder(folder, TO_FLOAT))
     scores: dict[str, Any] = {"scores": ["energy"], "false_alarm_rate": 0.4, "device": "cpu"}
     detector = holdfast.detect.fit(loader, classifier=trained.model, **scores)
-    assert len(holdfast.detect.score(detector, ImageFolder(folder), device="cpu", workers=0)) == 40
+    report = holdfast.detect.score(detector, ImageFolder(folder), device="cpu", workers=0)
+    assert repr(report) == f"<ScoreReport of 40 images: {report.flagged} flagged>"
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from types import FrameType
 
 from holdfast.errors import HoldfastError
 
-KINDS = ("config", "tables", "npz", "predictions", "findings")
+KINDS = ("config", "tables", "npz", "shards", "predictions", "findings")
 LONGEST = 20.0
 """Seconds after which a case hangs: far longer than one takes, as a busy machine may stand still for ten."""
 MOST_LETTERS = 2000

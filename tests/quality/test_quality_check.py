@@ -113,7 +113,7 @@ def test_near_duplicates_across_folders_are_leaks_and_differing_labels_are_said(
     text = report.to_text()
     assert "1 group of identical images (2 images), 1 group of near duplicates (2 images)" in text
     assert "1 groups have different labels" in text
-    assert "leakage: 1 test images have a duplicate in train" in text
+    assert "leakage: 1 test image has a duplicate in train" in text
     assert check_data(tmp_path, near=0).leaks == ()
     assert report.sound
 
@@ -209,6 +209,11 @@ def test_folds_are_even_by_class_and_keep_duplicates_together() -> None:
     for label in range(3):
         counts = torch.bincount(fold[labels == label], minlength=4)
         assert int(counts.max() - counts.min()) <= 3
+
+
+def test_a_report_is_one_line_in_python(pets: Path) -> None:
+    counts = "7 train images, 3 test images, 2 groups of duplicates, 1 leaks between splits"
+    assert repr(check_data(pets)) == f"<DataReport of {pets.name}: {counts}>"
 
 
 def test_the_public_name_is_the_same_function() -> None:

@@ -122,6 +122,18 @@ def test_without_groups_it_is_afr_and_without_a_validation_split_it_says_what_it
     assert not (tmp_path / "other").exists()
 
 
+def test_images_that_the_run_was_trained_on_are_warned_of(tmp_path: Path) -> None:
+    data, path = shortcut_data(val=None), tmp_path / "corners.npz"
+    assert data.test is not None
+    arrays = {"train": data.train, "test": data.test}
+    images = {f"x_{name}": own.read(torch.arange(len(own))).numpy() for name, own in arrays.items()}
+    np.savez(path, **images, **{f"y_{name}": own.labels.numpy() for name, own in arrays.items()})
+    for out, val, warned in (("seen", 0.0, ["fitted-on-training-images"]), ("new", 0.5, [])):
+        fit(path, val=val, epochs=1, device="cpu", out=tmp_path / out, progress=False)
+        made = repair(tmp_path / out, audit=False, gammas=(1.0,), pulls=(0.1,), out=tmp_path / f"{out}-afr", **QUICK)
+        assert [note.code for note in made.notes if note.code == "fitted-on-training-images"] == warned
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -141,7 +141,7 @@ def test_every_value_comes_with_its_reason() -> None:
     assert list(chosen.values) == list(chosen.reasons) == ["optimizer", "lr", "batch_size", "warmup"]
     assert all(chosen.reasons.values())
     assert "1,200 training images" in str(chosen)
-    assert "0.095 million weights" in str(chosen)
+    assert "95,000 weights" in str(chosen)
     assert f"lr {chosen.values['lr']:g}" in str(chosen)
     assert any(line.startswith("--batch-size 32: ") for line in chosen.lines())
 

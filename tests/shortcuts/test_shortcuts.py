@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from holdfast.reports.sections.shortcuts import detection_limit, summary
 from holdfast.settings import TrainSettings
 from holdfast.shortcuts import Shortcuts, find_shortcuts
 from holdfast.shortcuts.search import biased_training
-from holdfast.shortcuts.shortcut_alarm import held_out_test
+from holdfast.shortcuts.shortcut_alarm import ShortcutTest, held_out_test
 from holdfast.train import fit
 from holdfast.types import Finding
 from tests.conftest import Heard, make_data
@@ -195,6 +196,9 @@ def test_a_biased_model_of_ones_own_is_taken() -> None:
     assert result.average_precision == 1
     assert result.difficulty is None
     assert result.test is None
+    from_test = [replace(result, test=ShortcutTest.of(*counts)) for counts in ((4, 9, 16), (1, 8, 40))]
+    said = [re.search(": (.*); 12 of 300", repr(one))[1] for one in (result, *from_test)]  # type: ignore[index]
+    assert said == ["not tested", "a shortcut is likely (p = 0.034)", "no sign of one (p = 1)"]
     assert (result.findings[0].name, result.findings[0].value) == ("shortcut_p", None)
     assert summary(result.findings).endswith("was not tested")
     with torch.no_grad():

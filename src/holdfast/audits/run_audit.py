@@ -43,7 +43,7 @@ from holdfast.reports.findings_file import AGAINST, PAIRED, CheckRecord, Finding
 from holdfast.reports.robustness_summary import headline_findings
 from holdfast.reports.text import part
 from holdfast.settings import data_of_run
-from holdfast.settings.audit_settings import AuditSettings, make_settings
+from holdfast.settings.audit_settings import AuditSettings, MeasuringPrecision, make_settings
 from holdfast.trackers import AUDIT_ARTIFACTS, Tracking
 from holdfast.train.distributed import Ranks, joined
 from holdfast.train.progress import Progress, make_progress
@@ -253,7 +253,7 @@ def _kept(folder: Path, name: str, made: Any, key: Mapping[str, Any]) -> CheckOu
     return read_check(folder / KEPT, name, check_key(name, made, key))
 
 
-def measuring_precision(asked: str, device: torch.device) -> str:
+def measuring_precision(asked: MeasuringPrecision, device: torch.device) -> MeasuringPrecision:
     """The precision that ``auto`` is: tf32 on a GPU that has it, which torch itself takes for convolutions.
 
     It keeps the range of fp32 and ten bits of each number, so that measurements on different devices stay comparable.

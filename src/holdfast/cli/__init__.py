@@ -23,10 +23,11 @@ from holdfast.cli.common import (
 )
 from holdfast.cli.compare import compare
 from holdfast.cli.completion import CompletionOptions, completion_script
-from holdfast.cli.data import data_check, data_make
+from holdfast.cli.data import data_check, data_index, data_make, data_shard
 from holdfast.cli.demo import demo
 from holdfast.cli.detect import describe_, detect_evaluate, detect_fit, detect_score, predict_
 from holdfast.cli.export import export_
+from holdfast.cli.help_layout import laid_out, listed
 from holdfast.cli.listing import list_
 from holdfast.cli.repair import repair
 from holdfast.cli.report import report
@@ -125,16 +126,18 @@ def _how_to_continue(words: list[str], stopped: Interrupted) -> str:
     return CONTINUED.get(name, ANEW) if "--overwrite" not in words else ANEW
 
 
+ABOUT = "Train image classifiers that stay accurate outside their training data, and measure whether they do."
+
+
 def _usage(family: str = "") -> str:
     """Every command, or those whose name starts so, with what it does."""
     shown = {name: command for name, command in COMMANDS.items() if name.startswith(family)}
-    width = max(map(len, shown))
-    rows = [f"  {name:<{width}}  {(command.__doc__ or '').splitlines()[0]}" for name, command in shown.items()]
+    rows = {name: (command.__doc__ or "").splitlines()[0] for name, command in shown.items()}
     return "\n\n".join([
         f"usage: holdfast {family}COMMAND [OPTIONS]",
-        "Train image classifiers that stay accurate outside their training data, and measure whether they do.",
-        "\n".join(rows),
-        f"'holdfast {family}COMMAND --help' lists the options of a command; start with 'holdfast demo'.",
+        laid_out(ABOUT),
+        listed(rows),
+        laid_out(f"'holdfast {family}COMMAND --help' lists the options of a command; start with 'holdfast demo'."),
     ])  # fmt: skip
 
 
@@ -146,8 +149,8 @@ def completion(words: list[str]) -> int:
 
 
 _FUNCTIONS: tuple[Callable[[list[str]], int], ...] = (
-    demo, train, compare, tune, audit, repair, report, data_check, data_make, detect_fit, detect_score, detect_evaluate,
-    predict_, export_, describe_, shortcuts, list_, completion,
+    demo, train, compare, tune, audit, repair, report, data_check, data_make, data_shard, data_index,
+    detect_fit, detect_score, detect_evaluate, predict_, export_, describe_, shortcuts, list_, completion,
 )  # fmt: skip
 COMMANDS = {function.__name__.strip("_").replace("_", " "): function for function in _FUNCTIONS}
 FAMILIES = {name.split()[0] for name in COMMANDS if " " in name}

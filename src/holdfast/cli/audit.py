@@ -126,7 +126,7 @@ def audit(words: list[str]) -> int:
 
 def _about() -> str:
     """What the command does, and with which parts: read from their declarations, third parties' included."""
-    lines = [f"{audit.__doc__}\n", f"MODEL is {model_syntax()}.", f"DATA is {data_syntax()}."]
+    lines = [f"{audit.__doc__}", f"MODEL is {model_syntax()}.", f"DATA is {data_syntax()}."]
     lines.append("Checks and their settings:")
     for part in CHECKS.values():
         own = ", ".join(f.name for f in fields(part.made) if not f.metadata.get("python_only"))

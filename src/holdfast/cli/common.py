@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import tyro
 from tyro.conf import FlagCreatePairsOff
 
+from holdfast.cli.help_layout import join_docstrings, laid_out
 from holdfast.cli.list_flags import joined, switched
 from holdfast.cli.terminal import may_colour
 from holdfast.errors import HoldfastError, unknown
@@ -41,6 +42,8 @@ def parse(
     words = joined(kind, switched(kind, words))
     config = () if negatable else (FlagCreatePairsOff,)
     tyro._experimental_options["ansi_codes"] = may_colour()
+    join_docstrings()
+    doc = laid_out(doc or "")
     with nullcontext() if is_first_rank() else redirect_stderr(io.StringIO()):  # all ranks meet the same usage errors
         return tyro.cli(kind, prog=f"holdfast {name}", description=doc, args=words, config=config, **kwargs)
 

@@ -1,18 +1,34 @@
-"""``holdfast data``: check a data set, or make one."""
+"""``holdfast data``: check a data set, write it as shards, or make one."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from holdfast.cli.common import narrate, parse, require_data, say
 from holdfast.errors import HoldfastError, require_known
 from holdfast.parts import data_syntax
-from holdfast.settings.fields import LARGEST_SEED, Bounded, Quiet, Several, Unset, Within, flatten
+from holdfast.settings.fields import (
+    LARGEST_SEED,
+    Bounded,
+    Columns,
+    Confine,
+    Quiet,
+    Several,
+    SkipUnreadable,
+    Unset,
+    Within,
+    flatten,
+)
 from holdfast.settings.quality_settings import QualitySettings
+
+if TYPE_CHECKING:
+    from holdfast.train.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -38,6 +54,82 @@ def data_check(words: list[str]) -> int:
     if options.quality.out:
         say(f"pictures: {Path(options.quality.out) / 'data_check.html'}")
     return 0 if found.sound else 2
+
+
+@dataclass(frozen=True)
+class ShardOptions(Bounded):
+    """What to write as shards, and where."""
+
+    source: Annotated[Positional[str], arg(metavar="SOURCE")]
+    """The set to write as shards."""
+    out: Annotated[Positional[str], arg(metavar="OUT")]
+    """The folder for the shards and their index."""
+    megabytes: Annotated[float, Within(0, math.inf, "()")] = 256.0
+    """How large a shard may become."""
+    unlabelled: bool = False
+    """Take all images of a folder, without labels."""
+    root: Unset[str] = None
+    """Folder of sets that have a name (default: $HOLDFAST_ROOT, or ./data)."""
+    image_size: Annotated[Unset[int], Within(1, 4096, "..")] = None
+    """Side in pixels that images of sets with a name are made at, where that can be chosen; files stay as they are."""
+    names: Unset[str] = None
+    """Pattern of file names that labels are taken from, such as "{age}_{gender}_{race}_"."""
+    label: Unset[str] = None
+    """Rule for the label on the parts of such names ("age>=40"), or an attribute of CelebA."""
+    group: Unset[str] = None
+    """The same for the group; for a table or hf: data the column of groups."""
+    columns: Columns = None
+    confine: Confine = False
+    skip_unreadable: SkipUnreadable = False
+    overwrite: bool = False
+    """Replace the shards in OUT."""
+    quiet: Quiet = False
+
+
+def data_shard(words: list[str]) -> int:
+    """Write a data set as tar shards in WebDataset's layout, with an index: for large sets, slow disks and URLs."""
+    about = f"{data_shard.__doc__}\n\nSOURCE is {data_syntax()}."
+    options: ShardOptions = parse(ShardOptions, words, "data shard", about)
+    require_data(options.source)
+    from holdfast.data import shard
+    from holdfast.train.progress import make_progress
+
+    values = dict(vars(options))
+    with make_progress(not values.pop("quiet")) as shown:
+        said = shard(
+            values.pop("source"), values.pop("out"), shown=partial(_show, shown, "images"), note=narrate, **values
+        )
+    say(said)
+    return 0
+
+
+@dataclass(frozen=True)
+class IndexOptions:
+    """Which shards to index."""
+
+    shards: Annotated[Positional[str], arg(metavar="SHARDS")]
+    """A folder of tar shards, a .tar file, or a URL that can be written to."""
+    overwrite: bool = False
+    """Replace the index that is there."""
+    quiet: Quiet = False
+
+
+def data_index(words: list[str]) -> int:
+    """Index tar shards that another tool wrote, or that have changed; without it that is done on first use."""
+    options: IndexOptions = parse(IndexOptions, words, "data index", data_index.__doc__)
+    from holdfast.data import index
+    from holdfast.train.progress import make_progress
+
+    with make_progress(not options.quiet) as shown:
+        said = index(options.shards, overwrite=options.overwrite, shown=partial(_show, shown, "shards"))
+    say(said)
+    return 0
+
+
+def _show(progress: Progress, what: str, done: int, total: int) -> None:
+    if done == 1:
+        progress.begin(what, 1, total, 0)
+    progress.step()
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ class NormalImages:
     """What is normal."""
 
     data: str
-    """Normal images: a built-in set, an .npz file, a folder of images, or a CSV/Parquet table."""
+    """Normal images: a set by name, hf:NAME_OR_PATH, an .npz file, a folder of images, or a CSV/Parquet table."""
 
 
 @dataclass(frozen=True)

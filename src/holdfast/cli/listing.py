@@ -79,12 +79,13 @@ KINDS: dict[str, Callable[[], Mapping[str, Part] | Mapping[str, str]]] = {
 class ListOptions:
     """What to list."""
 
-    what: Annotated[Positional[str], arg(metavar=f"[{'|'.join(KINDS)}]")] = "all"
-    """One kind, or everything but corruptions and the many model names."""
+    what: Annotated[Positional[str], arg(metavar="[KIND]")] = "all"
+    """methods, ascents, checks, measures, detectors, corruptions, data, sources, trackers, recipes, studies or models;
+    all leaves out corruptions and the many model names."""
 
 
 def list_(words: list[str]) -> int:
-    """List methods, ascents, checks, measures, detectors, corruptions, data, models, trackers, recipes or studies."""
+    """List what there is: methods, ascents, checks, measures, detectors, data, models, recipes and more."""
     options: ListOptions = parse(ListOptions, words, "list", list_.__doc__)
     if options.what != "all":
         require_known("kind", options.what, KINDS)

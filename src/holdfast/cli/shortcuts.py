@@ -42,7 +42,7 @@ class ShortcutsOptions(Bounded):
     clusters: Annotated[Unset[int], Within(1)] = None
     """Clusters of the suspected samples (default: one per class, ten at most)."""
     test: bool = True
-    """Test whether there is a shortcut at all, by training on two halves of the data; --no-test saves that time."""
+    """Whether there is a shortcut at all is tested by training on two halves of the data; --no-test skips that."""
     root: Unset[str] = None
     """Folder of built-in sets (default: $HOLDFAST_ROOT, or ./data)."""
     image_size: Unset[int] = None

@@ -17,6 +17,7 @@ import yaml
 
 from holdfast.comparisons.recipes import read_recipe
 from holdfast.errors import HoldfastError, require, require_known, unknown
+from holdfast.machine import may_have_gpu
 from holdfast.methods import Stage, method_of
 from holdfast.parts import METHODS
 from holdfast.settings.device_defaults import open_on_device
@@ -148,7 +149,7 @@ def _leaves_open(settings: TrainSettings) -> bool:
     """Whether something is to be chosen that a user would like to know: on a CPU little follows from the device."""
     if open_settings(settings):
         return True
-    if settings.loop.device == "cpu" or not open_on_device(settings):
+    if settings.loop.device == "cpu" or not open_on_device(settings) or not may_have_gpu():
         return False
     from holdfast.devices import resolve_device  # imports torch, which a plan may do without
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 import os
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,12 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from holdfast.data.duplicates import SIDE, find_duplicates, pixel_hash, small_copies, small_copy
+from holdfast.data.duplicates import HASH, SIDE, find_duplicates, pixel_hash, small_copies, small_copy
 from holdfast.data.images import Array, Unreadable, decode, peek, reason
 from holdfast.data.item_split import ItemSplit, head_of, to_pixels
 from holdfast.data.listing import ReaderOptions, images_in
 from holdfast.data.load_data import find_reader
+from holdfast.data.shard_files import Member
 from holdfast.data.splits import Dataset, FileSplit, Split
 from holdfast.data.unreadable_files import LARGEST, for_each_file, without
 from holdfast.data.usable_data import find_problems
@@ -73,7 +75,7 @@ class DuplicateSamples:
         return len({sample.label for sample in self.samples}) > 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DataScan:
     """What a set holds.
 
@@ -96,6 +98,14 @@ class DataScan:
     cells: Mapping[str, Mapping[tuple[str, str], int]] = field(default_factory=dict)
     duplicates: tuple[DuplicateSamples, ...] = ()
     data: Dataset | None = field(default=None, compare=False, repr=False)
+
+    def __repr__(self) -> str:
+        """A line; :meth:`to_text` says all."""
+        counts = {f"{name} images": sum(own.values()) for name, own in self.splits.items()}
+        counts |= {"problems": len(self.problems), "unreadable": len(self.unreadable)}
+        counts |= {"groups of duplicates": len(self.duplicates), "leaks between splits": len(self.leaks)}
+        found = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+        return f"<{type(self).__name__} of {self.name}: {found or 'no images'}>"
 
     @property
     def sound(self) -> bool:
@@ -149,7 +159,8 @@ class DataScan:
         for split, count in self.leaked.items():
             before = " or ".join(list(self.splits)[: list(self.splits).index(split)])
             lines.append(
-                f"  leakage: {count} {split} images have a duplicate in {before}; accuracy on them is too high"
+                f"  leakage: {count} {split} {'image has' if count == 1 else 'images have'} a duplicate in {before}; "
+                "accuracy on them is too high"
             )
         ranked = sorted(self.duplicates, key=lambda group: not group.leaks)
         for group in ranked[:SHOWN_GROUPS]:
@@ -208,28 +219,32 @@ def scan_data(
             lost = [own for own in seen.read_files(map(Path, loose)) if isinstance(own, Unreadable)]
             return DataScan(printable(source), {}, {}, seen.sizes, seen.modes, tuple(lost), problems=(str(error),))
     kept: dict[str, Any] = {}
-    small: list[Array] = []
-    hashes: list[bytes] = []
     unreadable: list[Unreadable] = []
     colour = any(isinstance(split, FileSplit | ItemSplit) for split in found.splits.values())
-    done, total = 0, sum(map(len, found.splits.values()))
+    done, good, total = 0, 0, sum(map(len, found.splits.values()))
+    channels = 3 if colour or not total else max(split.shape[0] for split in found.splits.values() if len(split))
+    # of every image a hash and, for near duplicates, a small copy: rows of two arrays, and no object each
+    hashes = np.empty((total, HASH), np.uint8)
+    small = np.empty((total if near > 0 else 0, channels, SIDE, SIDE), np.uint8)
     for name, split in found.splits.items():
-        results: list[tuple[bytes, Array] | Unreadable] = []
-        for one in seen.read(split, colour=colour):
-            results.append(one)
+        bad: dict[int, Unreadable] = {}
+        for position, one in enumerate(seen.read(split, colour=colour)):
+            if isinstance(one, Unreadable):
+                bad[position] = one
+            else:
+                hashes[good] = np.frombuffer(one[0], np.uint8)
+                if near > 0:
+                    small[good] = one[1]
+                good += 1
             done += 1
             shown(done, total)
-        kept[name], lost = without(split, [own if isinstance(own, Unreadable) else None for own in results], name)
+        kept[name], lost = without(split, bad, name)
         unreadable += lost
-        good = [own for own in results if not isinstance(own, Unreadable)]
-        hashes += [own[0] for own in good]
-        small += [own[1][None] for own in good]
     listed = (split.paths for split in found.splits.values() if isinstance(split, FileSplit))
     known = set(map(str, chain(*listed))) if loose else set()
     rest = seen.read_files(Path(path) for path in loose if path not in known)
     unreadable += [own for own in rest if isinstance(own, Unreadable)]
     data = replace(found, **kept)
-    copies = np.concatenate(small) if small else np.empty((0, 1, SIDE, SIDE), np.uint8)
     return DataScan(
         found.name,
         {name: _count(found.classes, own.labels) for name, own in found.splits.items()},
@@ -240,7 +255,7 @@ def scan_data(
         tuple(find_problems(found)),
         found.notes,
         {name: _cells(found, own) for name, own in found.splits.items() if len(own)} if found.group_names else {},
-        _duplicates(data, hashes, copies, near),
+        _duplicates(data, hashes[:good], small[:good], near),
         data,
     )
 
@@ -270,7 +285,7 @@ class _Seen:
                 pixels = images.permute(0, 2, 3, 1).numpy()
                 yield from zip(map(pixel_hash, pixels), small_copies(images), strict=True)
 
-    def read_files(self, paths: Iterable[Path]) -> Iterator[tuple[bytes, Array] | Unreadable]:
+    def read_files(self, paths: Iterable[Path] | Iterable[Member]) -> Iterator[tuple[bytes, Array] | Unreadable]:
         return map(self._counted, for_each_file(paths, _read))
 
     def _counted(self, result: _OneImage | Unreadable) -> tuple[bytes, Array] | Unreadable:
@@ -286,7 +301,7 @@ _OneImage = tuple[tuple[int, int], str, bytes, Array]
 """(height, width), Pillow's mode, the hash of the pixels, and a small copy."""
 
 
-def _read(path: Path) -> _OneImage:
+def _read(path: Path | Member) -> _OneImage:
     image = decode(path, channels=3, least=LARGEST)
     size, mode = peek(path)
     smaller = image.height * image.width < math.prod(size)  # a huge JPEG, not decoded at its full size
@@ -305,13 +320,15 @@ def _read_item(split: ItemSplit, position: int) -> _OneImage | Unreadable:
     return size, mode, pixel_hash(pixels), small_copy(Image.fromarray(np.ascontiguousarray(pixels)))
 
 
-def _duplicates(data: Dataset, hashes: Sequence[bytes], small: Array, near: float) -> tuple[DuplicateSamples, ...]:
-    places = [(name, i) for name, split in data.splits.items() for i in range(len(split))]
+def _duplicates(data: Dataset, hashes: Array, small: Array, near: float) -> tuple[DuplicateSamples, ...]:
+    names, firsts = [*data.splits], [0, *accumulate(map(len, data.splits.values()))]
+
+    def sample(i: int) -> DataSample:
+        part = bisect_right(firsts, i) - 1
+        return sample_of(data, names[part], i - firsts[part])
+
     found = find_duplicates(hashes, small, near=near)
-    return tuple(
-        DuplicateSamples(tuple(sample_of(data, *places[i]) for i in own.members), own.exact, own.distance)
-        for own in found
-    )
+    return tuple(DuplicateSamples(tuple(map(sample, own.members)), own.exact, own.distance) for own in found)
 
 
 def sample_of(data: Dataset, split: str, position: int) -> DataSample:

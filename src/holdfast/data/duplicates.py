@@ -23,6 +23,8 @@ from torch.nn.functional import interpolate
 
 from holdfast.data.images import Array
 
+HASH = 16
+"""Bytes of a hash of pixels."""
 SIDE = 16
 """Side of the copy that images are compared by."""
 NEAR = 0.3
@@ -61,8 +63,8 @@ class DuplicateGroup:
 
 
 def pixel_hash(pixels: Array) -> bytes:
-    """16 bytes that are the same for the same pixels of the same shape alone."""
-    digest = hashlib.blake2b(repr(pixels.shape).encode(), digest_size=16)
+    """HASH bytes that are the same for the same pixels of the same shape alone."""
+    digest = hashlib.blake2b(repr(pixels.shape).encode(), digest_size=HASH)
     digest.update(np.ascontiguousarray(pixels).data)
     return digest.digest()
 
@@ -87,11 +89,30 @@ def descriptors(small: Array) -> Array:
     return np.where(norm >= FLATTEST * flat.shape[1] ** 0.5, flat / np.maximum(norm, 1e-6), 0)
 
 
-def find_duplicates(hashes: Sequence[bytes], small: Array, *, near: float = NEAR) -> list[DuplicateGroup]:
+def identities(hashes: Sequence[bytes] | Array) -> Array:
+    """(N,) a number for each image, the same for the same hash, counted in the order in which they are first met.
+
+    >>> identities([b"b", b"a", b"b"])
+    array([0, 1, 0])
+    """
+    if not isinstance(hashes, np.ndarray):
+        block = b"".join(own.ljust(HASH, b"\0") for own in hashes)
+        hashes = np.frombuffer(block, np.uint8).reshape(-1, HASH)
+    halves = np.ascontiguousarray(hashes).view(np.uint64)
+    order = np.lexsort(halves.T)  # stable: of equal ones the first comes first
+    changes = (np.diff(halves[order], axis=0, prepend=halves[order[:1]]) != 0).any(1)
+    part = np.cumsum(changes)
+    firsts = order[np.unique(part, return_index=True)[1]]
+    found = np.empty(len(hashes), np.int64)
+    found[order] = np.argsort(np.argsort(firsts))[part]
+    return found
+
+
+def find_duplicates(hashes: Sequence[bytes] | Array, small: Array, *, near: float = NEAR) -> list[DuplicateGroup]:
     """Groups of duplicates, the largest first.
 
-    hashes: of the pixels of each image. small: uint8 (N, C, SIDE, SIDE), copies of the images. near: the largest
-    distance of near duplicates; 0 finds exact ones alone.
+    hashes: of the pixels of each image; also as uint8 (N, HASH). small: uint8 (N, C, SIDE, SIDE), copies of the images;
+    not looked at where near is 0. near: the largest distance of near duplicates; 0 finds exact ones alone.
 
     >>> small = np.random.default_rng(0).integers(0, 256, (4, 1, SIDE, SIDE), dtype=np.uint8)
     >>> small[3] = small[0] // 2 + 30                                    # darker, with less contrast
@@ -100,22 +121,24 @@ def find_duplicates(hashes: Sequence[bytes], small: Array, *, near: float = NEAR
     >>> find_duplicates([b"a", b"b", b"b", b"c"], small)[0].members
     (0, 3)
     """
-    number: dict[bytes, int] = {}
-    identity = np.array([number.setdefault(own, len(number)) for own in hashes], dtype=np.int64)
+    identity = identities(hashes)
     first = np.unique(identity, return_index=True)[1]  # one image of each identity goes through the search
-    left, right, distance = near_pairs(small[first], near=near) if near > 0 else (np.empty(0, np.int64),) * 3
+    left, right, distance = (np.empty(0, np.int64),) * 3
+    if near > 0:
+        looked = small if len(first) == len(small) else small[first]  # no copy of a large set without duplicates
+        left, right, distance = near_pairs(looked, near=near)
     graph = coo_array((np.ones(len(left)), (left, right)), shape=(len(first), len(first)))
     parts = connected_components(graph, directed=False)[1]
     longest = np.zeros(len(first))
     np.maximum.at(longest, parts[left], distance)
     part_of = parts[identity]
     order = np.argsort(part_of, kind="stable")
+    order = order[np.bincount(part_of)[part_of[order]] > 1] if len(order) else order  # most images are alone
     cuts = np.flatnonzero(np.diff(part_of[order])) + 1
     groups = []
-    for members in np.split(order, cuts):
-        if len(members) > 1:
-            exact = len({int(identity[i]) for i in members}) == 1
-            groups.append(DuplicateGroup(tuple(members.tolist()), exact, float(longest[part_of[members[0]]])))
+    for members in np.split(order, cuts) if len(order) else ():
+        exact = len({int(identity[i]) for i in members}) == 1
+        groups.append(DuplicateGroup(tuple(members.tolist()), exact, float(longest[part_of[members[0]]])))
     return sorted(groups, key=lambda group: (-len(group.members), group.members))
 
 
@@ -125,7 +148,7 @@ def near_pairs(small: Array, *, near: float = NEAR) -> tuple[Array, Array, Array
     usable = np.concatenate(kept) if kept else np.empty(0, np.int64)
     if len(usable) < 2:
         return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
-    small = small[usable]
+    small = small if len(usable) == len(small) else small[usable]
     n, k = len(small), min(NEIGHBOURS + 1, len(small))
     references = descriptors(small[_spread(n, REFERENCES)])
     limits = np.concatenate([_limit(own, references, near) for _, own in _chunks(small)])

@@ -5,6 +5,7 @@ Open this file to change how labels, classes and groups are found in such an obj
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -51,8 +52,10 @@ def name_of(given: Any) -> str:
     if isinstance(given, tuple | list | Tensor | np.ndarray | TensorDataset):
         return "arrays"
     published = getattr(getattr(given, "info", None), "dataset_name", None)
-    root = getattr(given, "root", None) if _is_image_folder(given) else None
-    return str(published or (root and Path(root).resolve().name) or type(given).__name__)
+    if published or not _is_image_folder(given):
+        return str(published or type(given).__name__)
+    folder = Path(os.path.abspath(given.root))
+    return (folder.parent if folder.name.lower() in SPLIT_FOLDERS else folder).name  # photos/train is of photos
 
 
 def of_items(data: Any, options: ReaderOptions) -> GivenPart:

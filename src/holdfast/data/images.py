@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from holdfast.data.array_files import machine_memory
+from holdfast.data.shard_files import Member
 from holdfast.errors import HoldfastError, first_line, require
 from holdfast.files import status
 from holdfast.printable import printable
@@ -28,8 +29,8 @@ from holdfast.printable import printable
 Array = npt.NDArray[Any]
 Given = Tensor | npt.ArrayLike
 """What may be handed over for an array."""
-ImageFile = Path | BytesIO
-"""An image file on disk, or its bytes in memory."""
+ImageFile = Path | Member | BytesIO
+"""An image file on disk, in a shard, or its bytes in memory."""
 GREY_MODES = frozenset({"1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N"})
 """Pillow's modes that hold no colour."""
 ORIENTATION = 0x0112
@@ -58,7 +59,7 @@ class Unreadable:
     position: int = 0
 
 
-def read_image(path: Path, *, size: tuple[int, int], channels: int) -> npt.NDArray[np.uint8]:
+def read_image(path: Path | Member, *, size: tuple[int, int], channels: int) -> npt.NDArray[np.uint8]:
     """An image file as uint8 (C, H, W): upright, scaled to just cover size, cropped at the centre."""
     try:
         image = decode(path, channels=channels, least=2 * max(size))
@@ -101,6 +102,8 @@ def open_image(path: ImageFile) -> Image.Image:
     """The file, its header read. A pipe is refused: to open it would wait for somebody to write to it."""
     if isinstance(path, Path):
         status(path)
+    elif isinstance(path, Member):
+        path = BytesIO(path.read_bytes())
     if limit := os.environ.get(MOST_MEGAPIXELS):
         Image.MAX_IMAGE_PIXELS = _pixels(limit)  # Pillow refuses twice its limit before we can ask
     Image.preinit()  # else Pillow loads the readers of all its formats
@@ -154,10 +157,11 @@ def unreadable(path: ImageFile, error: Exception) -> HoldfastError:
     """The error for an image file that cannot be read."""
     if isinstance(error, HoldfastError):
         return error
-    if not isinstance(path, Path):
+    if isinstance(path, BytesIO):
         return HoldfastError(f"the bytes of an image cannot be read: {reason(error)}; remove or replace it")
-    remedy = "remove or replace it ('holdfast data check' lists all such files)"
-    return HoldfastError(f"cannot read image {printable(path)}: {reason(error)}; {remedy}")
+    remedy = "remove or replace it ('holdfast data check' lists all such files; --skip-unreadable of train, audit and "
+    remedy += "predict leaves them out)"
+    return HoldfastError(f"cannot read image {printable(str(path))}: {reason(error)}; {remedy}")
 
 
 def reason(error: Exception) -> str:
@@ -258,7 +262,7 @@ def resize(images: Tensor, size: int | tuple[int, int]) -> Tensor:
     kept = images[:, :, top : top + kept_tall, left : left + kept_wide]
     if kept.shape[2:] == (tall, wide) and images.dtype == torch.uint8:
         return kept.contiguous()
-    out = torch.empty(n, channels, tall, wide, dtype=torch.uint8)
+    out = torch.empty(n, channels, tall, wide, dtype=torch.uint8, device=images.device)
     for start in range(0, n, CHUNK):
         chunk = kept[start : start + CHUNK].float()
         fitted = interpolate(chunk, size=(tall, wide), mode="bilinear", antialias=True)

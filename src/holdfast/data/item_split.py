@@ -91,6 +91,14 @@ class ItemSplit(Split):
         return torch.linspace(0, len(self) - 1, count).round().long()
 
 
+def bytes_of(item: Any) -> bytes | None:
+    """The bytes of the file that an item is; None where it is decoded already."""
+    item = _opened(item)
+    if isinstance(item, Path):
+        return item.read_bytes()
+    return item.getvalue() if isinstance(item, BytesIO) else None
+
+
 def head_of(item: Any, what: str) -> tuple[tuple[int, int], str]:
     """(height, width) and Pillow's mode of what :func:`to_pixels` takes, from its header where it has one."""
     item = _opened(item)

@@ -6,11 +6,12 @@ Nothing here imports torch as it is loaded, so that the names of readers are kno
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, overload
 
 from holdfast.data.tables import name_order
 from holdfast.errors import HoldfastError, require
@@ -32,6 +33,49 @@ SPLIT_FOLDERS = {name: split for split, names in _FOLDERS.items() for name in na
 SPLITS = ("train", "val", "test")
 Row = tuple[str, str, str]
 """Path, class and group of an image; "" is a class or group that is not known."""
+
+
+class Rows(Sequence[Row]):
+    """Rows that are added one by one and kept in few bytes: a million tuples of strings take half a gigabyte.
+
+    >>> rows = Rows([("a/1.png", "cat", "")])
+    >>> rows.add([("a/2.png", "dog", "day")])
+    >>> list(rows)
+    [('a/1.png', 'cat', ''), ('a/2.png', 'dog', 'day')]
+    """
+
+    def __init__(self, rows: Iterable[Row] = ()) -> None:
+        self._paths, self._ends, self._words = bytearray(), array("q", [0]), array("q")
+        self._known: dict[str, int] = {}
+        self.add(rows)
+
+    def add(self, rows: Iterable[Row]) -> None:
+        for path, label, group in rows:
+            self._paths += os.fsencode(path)
+            self._ends.append(len(self._paths))
+            self._words.extend(self._known.setdefault(word, len(self._known)) for word in (label, group))
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Row]: ...
+    def __getitem__(self, index: int | slice) -> Row | list[Row]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        return self._row(range(len(self))[index], [*self._known])
+
+    def __iter__(self) -> Iterator[Row]:
+        words = [*self._known]
+        return (self._row(i, words) for i in range(len(self)))
+
+    def _row(self, at: int, words: list[str]) -> Row:
+        path = os.fsdecode(bytes(self._paths[self._ends[at] : self._ends[at + 1]]))
+        return path, words[self._words[2 * at]], words[self._words[2 * at + 1]]
+
+
 Listing: TypeAlias = "Dataset"
 """A set of image files as a reader lists them: their size is not chosen yet, and nothing is refused."""
 
@@ -106,7 +150,7 @@ def list_files(
     from holdfast.data.splits import Dataset, FileSplit, Paths
 
     def whole(values: Iterable[int]) -> Tensor:
-        return torch.tensor(list(values), dtype=torch.int64)
+        return torch.frombuffer(found, dtype=torch.int64) if (found := array("q", values)) else torch.empty(0).long()
 
     def shown(names: Iterable[str] | Mapping[str, str]) -> tuple[str, ...]:
         return tuple(map(printable, names.values() if isinstance(names, Mapping) else names))
@@ -137,6 +181,7 @@ def refuse_outside(data: Dataset, source: str | Path, options: ReaderOptions) ->
 
     Paths leave a folder by ``../``, by being absolute, and by links to elsewhere.
     """
+    from holdfast.data.shard_files import Member
     from holdfast.data.splits import FileSplit
 
     if not options.confine:
@@ -147,13 +192,14 @@ def refuse_outside(data: Dataset, source: str | Path, options: ReaderOptions) ->
     else:
         home = real(path if path.is_dir() else options.root or path.parent)
 
-    def inside(file: Path) -> bool:
+    def inside(file: Path | Member) -> bool:
+        file = Path(file.shard) if isinstance(file, Member) else file
         place = os.path.join(real(file.parent), file.name)
         return (os.path.realpath(place) if os.path.islink(place) else place).startswith(os.path.join(home, ""))
 
     splits = (split for split in (*data.splits.values(), data.unlabeled) if isinstance(split, FileSplit))
     if outside := [file for split in splits for file in split.paths if not inside(file)]:
-        lost = f"{len(outside)} files lie outside {printable(home)}, such as {printable(outside[0])}"
+        lost = f"{len(outside)} files lie outside {printable(home)}, such as {printable(str(outside[0]))}"
         remedy = "and confine keeps to that folder; copy them there, or leave confine out"
         raise HoldfastError(f"{data.name}: {lost}, {remedy}")
     return data

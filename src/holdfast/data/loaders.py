@@ -6,15 +6,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from holdfast.augment.basic import to_float
+from holdfast.data.gpu_decoding import decoded, encoded
 from holdfast.data.item_split import ItemSplit
-from holdfast.data.splits import ArraySplit, Split, all_images
+from holdfast.data.splits import ArraySplit, FileSplit, Split, all_images
 from holdfast.errors import HoldfastError, require
 from holdfast.signals import held_signals, leave_signals_to, starting_workers
 from holdfast.types import Batch
@@ -22,6 +23,8 @@ from holdfast.types import Batch
 PREFETCH = 2
 """Batches each worker keeps ready: what is in memory never exceeds workers × PREFETCH batches."""
 A = TypeVar("A")
+Read = Tensor | list[Tensor] | HoldfastError
+"""What comes of a batch: images, what a GPU makes images of, or why there are none."""
 Images = Tensor | Split
 """Images (N, C, H, W), uint8 or float in [0, 1], or a split of a data set."""
 
@@ -80,27 +83,38 @@ class StreamLoader:
     """Images decoded by worker processes while the device works; memory is bounded by the prefetch.
 
     Several iterations may run side by side: each takes a set of workers, which the next one finds ready. share: (rank,
-    size); the images of a batch that are other ranks' are not decoded, but left black.
+    size); the images of a batch that are other ranks' are not decoded, but left black. on_device: workers only read
+    JPEG files, and the device decodes them.
     """
 
     def __init__(
-        self, split: Split, *, batch_size: int, device: torch.device, workers: int, share: tuple[int, int] = (0, 1)
+        self,
+        split: Split,
+        *,
+        batch_size: int,
+        device: torch.device,
+        workers: int,
+        share: tuple[int, int] = (0, 1),
+        on_device: bool = False,
     ) -> None:
         self.split, self.batch_size, self.device, self.share = split, batch_size, device, share
         self.workers = min(workers, len(os.sched_getaffinity(0)))
-        self._idle: list[tuple[list[list[int]], DataLoader[Tensor | HoldfastError]]] = []
+        self.on_device = on_device and isinstance(split, FileSplit)
+        self._idle: list[tuple[_Positions, DataLoader[Read]]] = []
 
     def batches(self, order: Tensor, *, start: int = 0) -> Iterator[Batch]:
         firsts = range(start * self.batch_size, len(order), self.batch_size)
         indices = [order[first : first + self.batch_size] for first in firsts]
         positions, reader = self._idle.pop() if self._idle else self._make_reader()
         rows = [own_rows(len(index), *self.share) for index in indices]
-        positions[:] = [index[own].tolist() for index, own in zip(indices, rows, strict=True)]
+        positions.batches = [index[own] for index, own in zip(indices, rows, strict=True)]
         with starting_workers():
             ready = iter(reader)
         for index, own, images in zip(indices, rows, _each_whole(ready), strict=True):
             if isinstance(images, HoldfastError):
                 raise images
+            if isinstance(images, list):
+                images = self._decode(images, index[own])
             if len(images) < len(index):
                 images, decoded = images.new_zeros(len(index), *images.shape[1:]), images
                 images[own] = decoded
@@ -108,10 +122,17 @@ class StreamLoader:
             yield Batch(index, images, labels, groups).to(self.device)
         self._idle.append((positions, reader))
 
-    def _make_reader(self) -> tuple[list[list[int]], DataLoader[Tensor | HoldfastError]]:
-        positions: list[list[int]] = []  # of the coming epoch; set anew before each so that workers live on
-        reader: DataLoader[Tensor | HoldfastError] = DataLoader(
-            _Decoded(self.split),
+    def _decode(self, items: list[Tensor], index: Tensor) -> Tensor:
+        assert isinstance(self.split, FileSplit)
+        try:
+            return decoded(items, size=self.split.size, channels=self.split.channels, device=self.device)
+        except RuntimeError:  # it does not say which file is damaged; the CPU does, or decodes it
+            return self.split.read(index).to(self.device)
+
+    def _make_reader(self) -> tuple[_Positions, DataLoader[Read]]:
+        positions = _Positions()  # of the coming epoch; set anew before each so that workers live on
+        reader: DataLoader[Read] = DataLoader(
+            _Decoded(self.split, encoded=self.on_device),
             batch_size=None,  # a position of this sampler is a whole batch
             sampler=positions,
             num_workers=self.workers,
@@ -146,17 +167,21 @@ def make_loader(
     kind: str = "auto",
     workers: int = 0,
     share: tuple[int, int] = (0, 1),
+    decode: str = "cpu",
 ) -> Loader:
     """The loader for a split: ``resident``, ``stream``, or ``auto`` (arrays stay, files stream).
 
-    share: as of :class:`StreamLoader`.
+    share: as of :class:`StreamLoader`. decode: cpu or gpu, where streamed JPEG files are decoded.
     """
     require(batch_size >= 1, f"batch_size must be >= 1, got {batch_size}")
     require(workers >= 0, f"workers must be >= 0, got {workers}")
     stays = isinstance(split, ArraySplit) or (isinstance(split, ItemSplit) and split.small)
     if kind == "resident" or (kind == "auto" and stays):
         return ResidentLoader(split, batch_size=batch_size, device=device)
-    return StreamLoader(split, batch_size=batch_size, device=device, workers=workers, share=share)
+    able = decode == "cpu" or device.type == "cuda"
+    require(able, f"decode gpu needs a CUDA device, and the device is {device}; use --decode cpu")
+    made: dict[str, Any] = {"batch_size": batch_size, "device": device, "workers": workers, "share": share}
+    return StreamLoader(split, **made, on_device=decode == "gpu")
 
 
 def check_images(images: Images) -> None:
@@ -198,14 +223,29 @@ def float_batches(
         first += len(x)
 
 
-class _Decoded(Dataset[Tensor | HoldfastError]):
+class _Positions:
+    """Positions of every batch of an epoch; Python's numbers are made of those of one batch at a time."""
+
+    def __init__(self) -> None:
+        self.batches: Sequence[Tensor] = ()
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return (index.tolist() for index in self.batches)
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+
+class _Decoded(Dataset[Read]):
     """Whole batches by position. An unreadable file comes back as its error: torch would bury the message."""
 
-    def __init__(self, split: Split) -> None:
-        self.split = split
+    def __init__(self, split: Split, *, encoded: bool = False) -> None:
+        self.split, self.encoded = split, encoded
 
-    def __getitem__(self, positions: list[int]) -> Tensor | HoldfastError:
+    def __getitem__(self, positions: list[int]) -> Read:
         try:
+            if self.encoded and isinstance(self.split, FileSplit):
+                return [encoded(self.split, i) for i in positions]
             return self.split.read(torch.tensor(positions))
         except HoldfastError as error:
             return error

@@ -8,7 +8,6 @@ import os
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final, Protocol, Self, overload
 
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor
 
 from holdfast.data.images import Given, Unreadable, peek, read_image, to_images, to_whole
+from holdfast.data.shard_files import Member, Members
 from holdfast.errors import HoldfastError, require
 from holdfast.files import status
 from holdfast.printable import printable
@@ -121,9 +121,11 @@ class Paths(Sequence[Path]):
     """
 
     def __init__(self, paths: Iterable[str | os.PathLike[str]]) -> None:
-        encoded = [os.fsencode(path) for path in paths]
-        self._block = b"".join(encoded)
-        self._ends = array("q", accumulate(map(len, encoded), initial=0))
+        block, self._ends = bytearray(), array("q", [0])
+        for path in paths:  # one at a time: an iterator of a million need never be a list
+            block += os.fsencode(path)
+            self._ends.append(len(block))
+        self._block = bytes(block)
 
     def __len__(self) -> int:
         return len(self._ends) - 1
@@ -141,13 +143,13 @@ class Paths(Sequence[Path]):
 
 @dataclass(frozen=True, eq=False)
 class FileSplit(Split):
-    """Images on disk, decoded when they are read.
+    """Images on disk or in shards, decoded when they are read.
 
     size: (height, width) every image is resized to; not yet chosen where it is (0, 0). channels: 1 or 3. rows: (N,) of
     the table that names the files, counted from 0; None without one.
     """
 
-    paths: Sequence[Path]
+    paths: Sequence[Path] | Members
     labels: Tensor
     groups: Tensor
     size: tuple[int, int] = (0, 0)
@@ -164,17 +166,23 @@ class FileSplit(Split):
 
     def read(self, index: Tensor) -> Tensor:
         images = np.empty((len(index), *self.shape), dtype=np.uint8)
+        if isinstance(self.paths, Members):
+            self.paths.prepare(index.tolist())
         for row, i in enumerate(index.tolist()):
             images[row] = read_image(self.paths[i], size=self.size, channels=self.channels)
         return torch.from_numpy(images)
 
     def subset(self, index: Tensor) -> Self:
-        kept = Paths(self.paths[i] for i in index.tolist())
+        kept = (
+            self.paths.subset(index.numpy())
+            if isinstance(self.paths, Members)
+            else Paths(self.paths[i] for i in index.tolist())
+        )
         rows = None if self.rows is None else self.rows[index]
         return replace(self, paths=kept, labels=self.labels[index], groups=self.groups[index], rows=rows)
 
     def describe(self, position: int) -> str:
-        return printable(self.paths[position])
+        return printable(str(self.paths[position]))
 
     def key(self, position: int) -> str | int:
         return self.describe(position) if self.rows is None else int(self.rows[position])
@@ -292,7 +300,7 @@ def hold_out(split: Split, share: float, seed: int) -> tuple[Split, Split]:
     order = torch.randperm(len(split), generator=generator)
     labels = split.labels[order]
     held = torch.zeros(len(split), dtype=torch.bool)
-    for label in set(labels.tolist()):
+    for label in np.unique(labels.numpy()).tolist():
         own = order[labels == label]
         held[own[: min(round(share * len(own)), len(own) - 1)]] = True
     return split.subset((~held).nonzero().flatten()), split.subset(held.nonzero().flatten())
@@ -334,13 +342,23 @@ def _hash_split(split: Split, digest: Any) -> str:
             digest.update(split.read(part).contiguous().numpy().tobytes())
         return "pixels" if len(positions) == len(split) else f"labels and the pixels of {len(positions)} images"
     try:
-        sizes = [status(path).st_size for path in inner.paths]
+        files: Sequence[Path | Member] = inner.paths
+        sizes = array("q", map(_file_size, files))
         whole = sum(sizes) <= MOST_BYTES
-        for path, size in zip(inner.paths, sizes, strict=True):
-            digest.update(f"{path.parent.name}/{path.name}/{size}/".encode("utf-8", "surrogateescape"))
+        for path, size in zip(files, sizes, strict=True):
+            digest.update(f"{_short_name(path)}/{size}/".encode("utf-8", "surrogateescape"))
             if whole:
                 digest.update(path.read_bytes())
     except OSError as error:
         what = f"cannot read {error.filename}: {error.strerror}"
         raise HoldfastError(f"{what}; check the data with 'holdfast data check'") from error
     return "files" if whole else "names and sizes of files"
+
+
+def _file_size(path: Path | Member) -> int:
+    return path.size if isinstance(path, Member) else status(path).st_size
+
+
+def _short_name(path: Path | Member) -> str:
+    """A file by its folder and name, which shards keep: a folder and the shards made of it have one hash."""
+    return "/".join(path.id.split("/")[-2:]) if isinstance(path, Member) else f"{path.parent.name}/{path.name}"

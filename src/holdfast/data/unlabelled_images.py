@@ -91,7 +91,7 @@ def open_images(
         image_size = shape[1] if shape[1] == shape[2] else None
     columns = columns or (terms or {}).get("columns")
     options = ReaderOptions.of(root=root, columns=columns, image_size=image_size, confine=confine)
-    found = data if isinstance(data, Dataset) else _declared(data, options)
+    found = data if isinstance(data, Dataset) else declared(data, options)
     if not isinstance(data, Dataset) and (found is None or (split and not _says_split(found, split, terms, data))):
         how: dict[str, Any] = {"root": options.root, "image_size": image_size, "confine": confine}
         skip = skipped is not None or bool((terms or {}).get("skip_unreadable"))
@@ -130,7 +130,7 @@ def open_images(
     return images if shape is None else resized(images, shape[1:]), found.classes
 
 
-def _declared(data: ImageSource, options: ReaderOptions) -> Dataset | None:
+def declared(data: ImageSource, options: ReaderOptions) -> Dataset | None:
     """What an object, file or folder says of its parts and classes, with or without labels. None for a set that has a
     name, and for what nothing reads."""
     if is_given(data):
@@ -189,7 +189,7 @@ def has_parts(
     if not isinstance(data, (str, Path)) and not is_given(data):
         return isinstance(data, Dataset)
     options = ReaderOptions.of(root=root, columns=columns, confine=confine)
-    found = None if isinstance(data, (str, Path)) and holds_anomalies(data) else _declared(data, options)
+    found = None if isinstance(data, (str, Path)) and holds_anomalies(data) else declared(data, options)
     if found is None or (or_classes and found.classes):
         return True
     return sum(len(own) > 0 for own in found.splits.values()) > 1
@@ -207,7 +207,7 @@ def _with_channels(images: Split, channels: int | None) -> Split:
     paths = () if channels == 3 else images.paths
     coloured = next((path for path in paths if peek(path)[1] not in GREY_MODES), None)
     remedy = "is in colour, and grey images are needed; convert it, or leave it out"
-    require(channels is None or coloured is None, f"{printable(coloured or '')} {remedy}")
+    require(channels is None or coloured is None, f"{printable(str(coloured))} {remedy}")
     return replace(images, channels=3 if channels == 3 or coloured else 1)
 
 
@@ -269,7 +269,7 @@ def few_labels(
 def _origins(images: Split) -> list[str]:
     """Where each image comes from, the same for one file or row however it is reached."""
     if isinstance(images, FileSplit):
-        return [os.path.realpath(path) for path in images.paths]
+        return [os.path.realpath(path) if isinstance(path, Path) else str(path) for path in images.paths]
     return [images.describe(i) for i in range(len(images))]
 
 

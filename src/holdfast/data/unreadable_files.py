@@ -4,7 +4,7 @@ become."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 import torch
 
 from holdfast.data.images import Unreadable, decode, reason
+from holdfast.data.shard_files import Member
 from holdfast.data.splits import Dataset, FileSplit, Split
 from holdfast.data.tables import growing_table
 from holdfast.printable import printable
@@ -27,13 +28,14 @@ UNREADABLE_CSV: Final = "unreadable.csv"
 SKIPPED: Final = "unreadable-skipped"
 """Code of the note that says how many were left out."""
 R = TypeVar("R")
+F = TypeVar("F", bound=Path | Member)
 S = TypeVar("S", bound=Split)
 
 
-def for_each_file(paths: Iterable[Path], task: Callable[[Path], R]) -> Iterator[R | Unreadable]:
+def for_each_file(paths: Iterable[F], task: Callable[[F], R]) -> Iterator[R | Unreadable]:
     """What a task makes of every file, in order, or why it could not; several at a time."""
 
-    def attempt(path: Path) -> R | Unreadable:
+    def attempt(path: F) -> R | Unreadable:
         try:
             return task(path)
         except Exception as error:  # on damaged files Pillow's readers raise nearly anything
@@ -48,18 +50,17 @@ def for_each_file(paths: Iterable[Path], task: Callable[[Path], R]) -> Iterator[
 def separate(split: FileSplit, name: str = "") -> tuple[FileSplit, list[Unreadable]]:
     """(a split of the files that can be decoded, the others). Decodes every file once."""
     results = for_each_file(split.paths, lambda path: decode(path, channels=split.channels, least=LARGEST) and None)
-    return without(split, [own if isinstance(own, Unreadable) else None for own in results], name)
+    return without(split, {i: own for i, own in enumerate(results) if isinstance(own, Unreadable)}, name)
 
 
-def without(split: S, bad: Sequence[Unreadable | None], name: str) -> tuple[S, list[Unreadable]]:
-    """The split without the images that are not None in ``bad``, and these, with their place in the split."""
-    kept, lost = [], []
-    for i, own in enumerate(bad):
-        if own is None:
-            kept.append(i)
-        else:
-            lost.append(replace(own, split=name, position=len(kept)))
-    return (split.subset(torch.tensor(kept, dtype=torch.int64)) if lost else split), lost
+def without(split: S, bad: Mapping[int, Unreadable], name: str) -> tuple[S, list[Unreadable]]:
+    """The split without the images at these positions, and these, with their place among the others."""
+    if not bad:
+        return split, []
+    kept = torch.ones(len(split), dtype=torch.bool)
+    kept[list(bad)] = False
+    lost = [replace(own, split=name, position=i - nth) for nth, (i, own) in enumerate(sorted(bad.items()))]
+    return split.subset(kept.nonzero().flatten()), lost
 
 
 def drop_unreadable(data: Dataset) -> Dataset:

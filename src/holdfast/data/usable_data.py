@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from holdfast.data.splits import Dataset, FileSplit
 from holdfast.errors import HoldfastError, brief, cut, require
 from holdfast.files import IMAGE_SUFFIXES
@@ -59,7 +61,11 @@ def find_problems(data: Dataset, *, least: int = 2, training: bool = True) -> li
     suffixes = ", ".join(sorted(IMAGE_SUFFIXES))
     more = f" (images are files that end in {suffixes})" if isinstance(data.train, FileSplit) else ""
     if training and not len(data.train):
-        return [*found, f"there is no training sample{more}"]
+        others = [
+            f"all {len(split)} images are of the {name} split" for name, split in data.splits.items() if len(split)
+        ]
+        remedy = f"; {others[0]}: to train on them, call it train" if others else ""
+        return [*found, f"there is no training sample{more}{remedy}"]
     if not any(map(len, labels.values())):
         return [*found, f"there is no sample{more}"]
     count = data.num_classes
@@ -72,7 +78,7 @@ def find_problems(data: Dataset, *, least: int = 2, training: bool = True) -> li
             at = int(outside.nonzero()[0])
             where = f"label {int(own[at])} at position {at} of the {split} split is out of range"
             found.append(f"{where}: there are {count} classes, so labels are 0..{count - 1}")
-    present = set(data.train.labels.tolist())
+    present = set(np.unique(data.train.labels.numpy()).tolist())
     lacking = [(label, name) for label, name in enumerate(data.classes if training else ()) if label not in present]
     remedy = f"add some, or remove the class from every split{more}"
     return found + [f"class {brief(name)} (label {label}) has no training sample; {remedy}" for label, name in lacking]

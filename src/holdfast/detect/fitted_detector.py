@@ -131,7 +131,7 @@ class Fused(Detector):
         return made
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ScoreReport:
     """One row per image: its score, whether it is above the threshold, and which scores made it so.
 
@@ -147,6 +147,10 @@ class ScoreReport:
 
     def __len__(self) -> int:
         return len(self.scores)
+
+    def __repr__(self) -> str:
+        lost = f", {len(self.unreadable):,} unreadable" if self.unreadable else ""
+        return f"<ScoreReport of {len(self):,} images: {self.flagged:,} flagged{lost}>"
 
     @property
     def flagged(self) -> int:

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, overload
 
 import torch
 from torch import Tensor, nn
 
 from holdfast.data.images import Unreadable
 from holdfast.data.loaders import evaluation_batch, float_batches
+from holdfast.data.splits import Split
 from holdfast.data.tables import growing_table
 from holdfast.data.unlabelled_images import ImageSource, open_unlabelled
 from holdfast.data.unreadable_files import taken_before
@@ -51,7 +52,7 @@ class Predictions:
     """
 
     classes: tuple[str, ...]
-    paths: tuple[str, ...]
+    paths: Sequence[str]
     labels: Tensor
     confidence: Tensor
     probabilities: Tensor | None = None
@@ -153,7 +154,7 @@ def predict(
     columns += tuple(f"{PROBABILITY}{name}" for name in card.classes if probabilities)
     answers: list[Tensor] = []
     reports: list[ScoreReport] = []
-    paths: list[str] = []
+    done = 0
     table = nullcontext(lambda row: None) if place is None else growing_table(place, columns)
     size = read.batch_size or evaluation_batch(images.shape, where)
     with table as write, make_progress(progress) as shown, evaluating(model), torch.no_grad():
@@ -164,10 +165,10 @@ def predict(
                 reports.append(fitted.report_batch(x))
             rows = _rows(found, reports[-1] if reports else None, card.classes, threshold, probabilities=probabilities)
             for row in rows:
-                for lost in taken_before(bad, len(paths)):
+                for lost in taken_before(bad, done):
                     write(unreadable_row(lost, columns))
-                paths.append(images.describe(len(paths)))
-                write([paths[-1], *row])
+                write([images.describe(done), *row])
+                done += 1
             answers.append(found if probabilities else torch.stack(found.max(1), 1).double())
             shown.step()
         for lost in taken_before(bad):
@@ -177,7 +178,25 @@ def predict(
     confidence, labels = every.max(1) if probabilities else (every[:, 0].float(), every[:, 1].long())
     ood = ScoreReport.cat(reports) if reports else None
     kept = every if probabilities else None
-    return Predictions(tuple(card.classes), tuple(paths), labels, confidence, kept, ood, unreadable, threshold)
+    return Predictions(tuple(card.classes), _Sources(images), labels, confidence, kept, ood, unreadable, threshold)
+
+
+class _Sources(Sequence[str]):
+    """Where every image of a split comes from, said when it is asked for: a million paths take gigabytes."""
+
+    def __init__(self, images: Split) -> None:
+        self.images = images
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[str, ...]: ...
+    def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
+        at = range(len(self))[index]
+        return self.images.describe(at) if isinstance(at, int) else tuple(map(self.images.describe, at))
 
 
 def _rows(

@@ -98,7 +98,7 @@ def rank_of(false_alarm_rate: float, n: int) -> int:
     require(
         rank <= n,
         f"a false-alarm rate of {false_alarm_rate:g} needs at least {math.ceil(1 / false_alarm_rate - 1e-9) - 1} "
-        f"held-out normal samples, got {n}; hold out more, or allow more false alarms",
+        f"held-out normal samples, got {n}; hold out more (held_out), or allow more false alarms (false_alarm_rate)",
     )
     return rank
 

@@ -31,3 +31,7 @@ def __getattr__(name: str) -> Any:
         if hasattr(module := import_module(f"holdfast.models.{home}"), name):
             return getattr(module, name)
     raise AttributeError(f"module 'holdfast.models' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})  # what completion offers and the API reference documents

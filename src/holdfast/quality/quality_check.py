@@ -21,7 +21,7 @@ SHOWN_LABELS = 10
 """Suspect labels in the text; all are in the files."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DataReport(DataScan):
     """What a set holds, as in :class:`~holdfast.data.data_check.DataScan`, and what confident learning says of labels.
 

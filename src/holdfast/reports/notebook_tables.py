@@ -53,9 +53,12 @@ def table_html(table: Table) -> str:
         f'<th style="{own}">{_text(column.title)}</th>' for own, column in zip(sides, table.columns, strict=True)
     )
     body = "".join(f"<tr>{_row(row, sides)}</tr>" for row in table.rows)
-    caption = f'<caption style="text-align: left; font-weight: 600">{_text(table.caption)}</caption>'
+    head = f"<thead><tr>{head}</tr></thead>" if any(column.title for column in table.columns) else ""
+    caption = (
+        f'<caption style="text-align: left; font-weight: 600; white-space: nowrap">{_text(table.caption)}</caption>'
+    )
     note = f'<p style="opacity: 0.7; font-size: 90%">{_text(table.note)}</p>' if table.note else ""
-    return f"<table>{caption * bool(table.caption)}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{note}"
+    return f"<table>{caption * bool(table.caption)}{head}<tbody>{body}</tbody></table>{note}"
 
 
 def _row(row: Sequence[Cell], sides: Sequence[str]) -> str:

@@ -32,6 +32,9 @@ else:
     Given = Unset[str]
 
 
+MeasuringPrecision = Literal["auto", "fp32", "tf32", "bf16"]
+
+
 @dataclass(frozen=True)
 class AuditedDataSettings:
     """What the model is measured on."""
@@ -112,7 +115,7 @@ class AuditComputeSettings:
     seed: int = 0
     """Seed of attacks, of samples that checks draw, and of intervals."""
     device: Device = "auto"
-    precision: Literal["auto", "fp32", "tf32", "bf16"] = "auto"
+    precision: MeasuringPrecision = "auto"
     """Of the model's arithmetic (auto: tf32 on a GPU that has it, else fp32); some checks take fp32 in any case."""
     batch_size: Unset[int] = None
     """Batch size, halved where memory runs out (default: 256; on a CPU fewer of large images, such as 4 of 224

@@ -73,7 +73,7 @@ class DataSettings(Bounded):
     """What to train on."""
 
     name: Annotated[str, arg(name="data")] = "coloured-digits"
-    """A built-in set, an .npz file, a folder of images, a CSV/Parquet table, or hf:NAME_OR_PATH."""
+    """A built-in set, an .npz file, a folder of images, tar shards or their URL, a table, or hf:NAME_OR_PATH."""
     root: Unset[str] = None
     """Where built-in sets lie or are downloaded to (default: $HOLDFAST_ROOT, or ./data)."""
     image_size: Annotated[Unset[int], Within(1, 4096, "..")] = None
@@ -101,6 +101,13 @@ class DataSettings(Bounded):
     """Keep all images on the device, or stream them (auto: arrays stay, files stream)."""
     workers: Annotated[int, Within(0)] = 4
     """Processes that decode streamed files; 0 decodes in this process."""
+    decode: Literal["cpu", "gpu"] = "cpu"
+    """Where streamed JPEG files are decoded; gpu needs CUDA, and gives pixels that differ by a few grey levels."""
+    shuffle: Literal["full", "window"] = "full"
+    """Order of an epoch: every order alike, or blocks of neighbours mixed within a window, which reads in long pieces:
+    for data behind a URL, or larger than memory on a slow disk."""
+    shuffle_window: Annotated[int, Within(1)] = 16384
+    """Images of a window of --shuffle window."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -58,7 +58,7 @@ class TrainingFacts:
         return "the last layer alone" if self.frozen else f"a {start} {self.network}{net}"
 
     def __str__(self) -> str:
-        count = f"{self.weights / 1e6:.3g} million" if self.weights >= 10_000 else f"{self.weights:,}"
+        count = f"{self.weights / 1e6:.3g} million" if self.weights >= 1_000_000 else f"{self.weights:,}"
         bare = "" if self.normalised else ", none of them in normalisation layers"
         return f"{self.images:,} training images and {self.row} ({count} weights{bare})"
 

@@ -74,8 +74,11 @@ class Shortcuts:
     findings: tuple[Finding, ...] = ()
 
     def __repr__(self) -> str:
+        verdict = "not tested"
+        if self.test is not None:
+            verdict = f"{'a shortcut is likely' if self.test.alarm else 'no sign of one'} (p = {self.test.p:.2g})"
         found = f"{len(self.suspected):,} of {len(self.score):,} training samples suspected"
-        return f"<Shortcuts in {self.data.name}: {found}, {len(self.clusters)} clusters>"
+        return f"<Shortcuts in {self.data.name}: {verdict}; {found}, {len(self.clusters)} clusters>"
 
     @property
     def suspected(self) -> Tensor:

@@ -297,7 +297,7 @@ class Trainer:
         """The loader of a split, made when first needed: resident data is on the device once."""
         if id(split) not in self._loaders:
             data, size = self.settings.data, self.settings.loop.batch_size
-            options: dict[str, Any] = {"kind": data.loader, "workers": data.workers}
+            options: dict[str, Any] = {"kind": data.loader, "workers": data.workers, "decode": data.decode}
             if self.ranks is not None:
                 options["share"] = self.ranks.rank, self.ranks.size
             self._loaders[id(split)] = make_loader(split, batch_size=size, device=self.device, **options)

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from holdfast.ascents import ascent_of
 from holdfast.augment.basic import Augment
 from holdfast.data.loaders import Loader, ResidentLoader
+from holdfast.data.shuffling import epoch_order
 from holdfast.devices import autocast
 from holdfast.methods import Stage, State, method_of
 from holdfast.models.backbone import layer_scales
@@ -133,7 +134,7 @@ class StageRun:
         if self.own_order is not None:
             return self.own_order(epoch)
         seed = derive(self.settings.loop.seed, f"{purpose}/{stage}/{epoch}")
-        shuffled = torch.randperm(len(self.positions), generator=torch.Generator().manual_seed(seed))
+        shuffled = epoch_order(len(self.positions), seed, self.settings.data)
         return self.positions[shuffled][: self.steps_per_epoch * self.settings.loop.batch_size]
 
     def rate(self, step: int) -> float:

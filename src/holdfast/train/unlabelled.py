@@ -82,13 +82,13 @@ def minimise(
     """
     size = min(settings.batch_size, len(images))
     capture = "off" if not settings.capture else "on" if note is None else "auto"
-    layout = "on" if device.type == "cuda" else "off"
     values: dict[str, Any] = {"precision": settings.precision, "capture": capture, "compile": "off"}
+    values["channels_last"] = "on" if device.type == "cuda" else "off"
     resolved = TrainSettings(
         method=objective,
         optimizer=OptimizerSettings(settings.optimizer, settings.lr, weight_decay=settings.weight_decay),
         schedule=ScheduleSettings(settings.schedule),  # type: ignore[arg-type]
-        loop=LoopSettings(settings.epochs, size, channels_last=layout, ema=ema, **values),
+        loop=LoopSettings(settings.epochs, size, ema=ema, **values),
     )
     trainer = Trainer(
         resolved,

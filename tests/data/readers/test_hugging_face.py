@@ -50,6 +50,12 @@ def test_a_saved_data_set_has_its_splits_and_columns_by_their_types(saved: str) 
     assert whole.read(torch.arange(2)).shape == (2, 3, 4, 4)
 
 
+def test_splits_of_other_names_are_left_out_and_named() -> None:
+    data = load(datasets.DatasetDict(train=made(12), test=made(6), unsupervised=made(3)))
+    assert [str(note) for note in data.notes] == ["splits beside train, val and test are left out: unsupervised"]
+    assert load(datasets.DatasetDict(train=made(12), test=made(6))).notes == ()
+
+
 def test_a_folder_of_parquet_files_is_opened_too(tmp_path: Path) -> None:
     made(12).to_parquet(tmp_path / "train.parquet")
     assert torch.equal(load(f"hf:{tmp_path}").train.labels.sort().values, torch.tensor([0] * 5 + [1] * 5))

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from holdfast.data import listing
-from holdfast.data.listing import Listing, ReaderOptions, Row, images_under, list_files, subfolders
+from holdfast.data.listing import Listing, ReaderOptions, Rows, images_under, list_files, subfolders
 from holdfast.errors import HoldfastError, require
 from holdfast.parts import reader
 from holdfast.printable import printable
@@ -17,10 +17,10 @@ def list_unlabelled(folder: Path, options: ReaderOptions) -> Listing:
     """All images of a folder, wherever they lie in it, by its train, val and test folders where it has some; a class is
     the folder that images lie in, directly below. Images outside of such a folder have none."""
     parts, problems, notes = _parts(folder)
-    rows: dict[str, list[Row]] = {}
+    rows: dict[str, Rows] = {}
     for split, part in parts.items():
-        inner = [(path, path.removeprefix(str(part)).strip(os.sep).partition(os.sep)) for path in images_under(part)]
-        rows[split] = [(path, first if deeper else "", "") for path, (first, _, deeper) in inner]
+        inner = ((path, path.removeprefix(str(part)).strip(os.sep).partition(os.sep)) for path in images_under(part))
+        rows[split] = Rows((path, first if deeper else "", "") for path, (first, _, deeper) in inner)
     require(any(rows.values()), f"{printable(folder)} holds no images; give a folder with some")
     classes = dict.fromkeys(name for own in rows.values() for name in sorted({label for _, label, _ in own} - {""}))
     return list_files(folder.resolve().name, rows, classes=[*classes], notes=notes, problems=problems)
@@ -50,15 +50,15 @@ def read_class_folders(folder: Path, options: ReaderOptions) -> Listing:
         untrainable.append(f"{printable(folder)} has {names} but no train folder; {remedy}")
     classes = [c.name for c in subfolders(parts["train"])] if "train" in parts else []
     classes = classes or sorted({c.name for part in parts.values() for c in subfolders(part)})
-    rows: dict[str, list[Row]] = {}
+    rows: dict[str, Rows] = {}
     for split, part in parts.items():
-        rows[split] = []
+        rows[split] = Rows()
         for own in subfolders(part):
             if own.name not in classes:
                 lost = f"class folder {printable(own)} has no counterpart in {printable(parts['train'])}"
                 untrainable.append(f"{lost}; remove it, or add training images of that class")
                 classes.append(own.name)
-            rows[split] += ((path, own.name, "") for path in images_under(own))
+            rows[split].add((path, own.name, "") for path in images_under(own))
         if loose := len(listing.images_in(part)):
             text = f"{loose} images directly in {printable(part)} belong to no class and are left out"
             notes.append(Note("images-without-class", text))
