@@ -43,9 +43,18 @@ def samples(runs: Sequence[RunFiles]) -> Section | None:
         if run is not None:
             galleries.append(_gallery(arm, run, given))
             several = several or len(arm.runs) > 1
-    lead = "Misclassified pictures come first: 7 → 3 is a 7 that the model takes for a 3."
+    lead = "Misclassified pictures come first." + _reading(galleries)
     lead += " Of several seeds, the first is shown." if several else ""
     return Section("samples", "Samples", lead, tuple(galleries)) if galleries else None
+
+
+def _reading(galleries: Sequence[Gallery]) -> str:
+    """How to read a title, by the first picture that the model gets wrong."""
+    wrong = next((dict(p.facts) for gallery in galleries for p in gallery.pictures if p.wrong and p.facts), None)
+    if wrong is None:
+        return ""
+    label, said = wrong["label"], wrong["prediction"]
+    return f" {label} → {said}: the class is {label}, and the model says {said}."
 
 
 def _gallery(arm: Arm, run: RunFiles, found: Sequence[Mapping[str, Any]]) -> Gallery:

@@ -91,7 +91,11 @@ const seen = new IntersectionObserver((entries) => {
   for (const entry of entries) {
     if (!entry.isIntersecting) continue;
     for (const a of links.values()) a.removeAttribute("aria-current");
-    links.get(entry.target.id)?.setAttribute("aria-current", "true");
+    const here = links.get(entry.target.id);
+    if (!here) continue;
+    here.setAttribute("aria-current", "true");
+    const bar = here.parentNode;
+    bar.scrollLeft = here.offsetLeft - bar.offsetLeft - bar.clientWidth / 2;
   }
 }, { rootMargin: "-10% 0px -80% 0px" });
 for (const section of document.querySelectorAll("main > section")) seen.observe(section);
