@@ -65,12 +65,13 @@ def test_defaults_resume_on_the_gpu_as_if_nothing_had_happened(tmp_path: Path) -
 @pytest.mark.parametrize(("precision", "rough"), [("fp32", False), ("tf32", True), ("bf16", True)])
 def test_tf32_is_used_exactly_where_it_was_asked_for(precision: str, rough: bool) -> None:
     generator = torch.Generator("cuda").manual_seed(0)
-    x, w = (torch.randn(shape, device="cuda", generator=generator) for shape in ((8, 64, 16, 16), (64, 64, 3, 3)))
+    shapes = (8, 64, 16, 16), (64, 64, 3, 3), (256, 256), (256, 256)
+    x, w, a, b = (torch.randn(shape, device="cuda", generator=generator) for shape in shapes)
     before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
     with tf32_as_asked(precision):
-        conv, product = F.conv2d(x, w, padding=1), x.flatten(1) @ x.flatten(1).T
+        conv, product = F.conv2d(x, w, padding=1), a @ b
     assert (torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32) == before
-    truth = F.conv2d(x.double(), w.double(), padding=1), x.double().flatten(1) @ x.double().flatten(1).T
+    truth = F.conv2d(x.double(), w.double(), padding=1), a.double() @ b.double()
     for got, exact in zip((conv, product), truth, strict=True):
         error = float((got - exact).abs().max() / exact.abs().max())
         assert (error > 2e-5) == rough, error
