@@ -78,7 +78,7 @@ class Row:
 ROWS: Mapping[str, Row] = {
     "a fresh convolutional network": Row(sgd=0.1, adamw=1e-3, steps=3_000, epochs=(30, 200), warmup=0.05),
     "a fresh transformer": Row(sgd=0.03, adamw=5e-4, steps=6_000, epochs=(60, 300), warmup=0.1),
-    "a pretrained convolutional network": Row(sgd=0.01, adamw=1e-3, steps=1_200, epochs=(10, 60), warmup=0.1),
+    "a pretrained convolutional network": Row(sgd=0.01, adamw=1e-3, steps=1_150, epochs=(10, 60), warmup=0.0),
     "a pretrained transformer": Row(sgd=0.003, adamw=5e-5, steps=600, epochs=(10, 60), warmup=0.1),
     "the last layer alone": Row(sgd=0.1, adamw=3e-3, steps=600, epochs=(10, 100), warmup=0.0),
 }
