@@ -21,12 +21,13 @@ help: ## list the targets
 demo: $(VENV)/.installed-base ## train on the embedded digits and write a report
 	$(BIN)/holdfast demo $(ARGS)
 
-# Two workers with one thread each: torch would otherwise start a thread per core in both.
+# Two workers with one thread each: torch would otherwise start a thread per core in both. The long tests are at the end:
+# worksteal shares them out.
 test: $(VENV)/.installed-dev ## all tests that need neither a GPU nor a browser
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not gpu and not browser" $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not gpu and not browser" $(ARGS)
 
 quick: $(VENV)/.installed-dev ## every test function once, without the slow ones: under two minutes
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not gpu and not browser" --quick $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not gpu and not browser" --quick $(ARGS)
 
 test-browser: $(VENV)/.installed-dev ## tests that open reports in Chromium
 	$(BIN)/python -m pytest -m browser $(ARGS)

@@ -49,7 +49,7 @@ def test_a_warning_is_on_stderr_in_every_rendering_and_in_the_closing_line(
         assert where.startswith("report: ")
     for name, text in renderings(folder / "out").items():
         assert PARTIAL in text, name
-    assert "(1 warning)" in renderings(folder / "out")["report.html"]
+    assert "Read the warning first" in renderings(folder / "out")["report.html"]
 
 
 def test_without_a_warning_nothing_is_said_of_one(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ from markupsafe import Markup
 from holdfast.errors import require
 from holdfast.files import write_atomic
 from holdfast.reports.blocks import Block, Cell, Chart, Column, Details, Gallery, Picture, Section, Side, Table
+from holdfast.reports.headline import Top
 from holdfast.reports.html import render_sections, unbroken
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.sections.describe import describe
@@ -37,8 +38,7 @@ def render_study_page(records: Sequence[Record], *, name: str) -> str:
     return render_sections(
         title="Out-of-distribution inputs and few labels: the VAE report again",
         facts=[name, f"seeds {', '.join(map(str, seeds))}"],
-        verdict=unbroken(verdict(records)),
-        sentences=[(name, unbroken(text)) for name, text in sentences(records)],
+        top=Top(unbroken(verdict(records)), [(name, unbroken(text)) for name, text in sentences(records)]),
         sections=[section for section in sections if section is not None],
     )
 

@@ -25,7 +25,7 @@ def list_flags(kind: Any) -> dict[str, bool]:
 
     >>> from holdfast.cli.compare import CompareOptions
     >>> list_flags(CompareOptions)
-    {'--methods': False, '--recipes': False, '--vary': True, '--grid': True}
+    {'--methods': False, '--recipes': False, '--vary': True, '--grid': True, '--only': False}
     """
     return {
         flag: KEY_VALUE in marks

@@ -102,8 +102,8 @@ class DataSettings(Bounded):
     workers: Annotated[int, Within(0)] = 4
     """Processes that decode streamed files; 0 decodes in this process."""
     decode: Literal["cpu", "gpu"] = "cpu"
-    """Where streamed JPEG files are decoded. gpu is experimental: it needs CUDA, pixels differ by a few grey levels, and
-    a training with it was seen to diverge."""
+    """Where streamed JPEG files are decoded. gpu is experimental: it needs CUDA, pixels differ by a few grey levels,
+    and a training with it was seen to diverge."""
     shuffle: Literal["full", "window"] = "full"
     """Order of an epoch: every order alike, or blocks of neighbours mixed within a window, which reads in long pieces:
     for data behind a URL, or larger than memory on a slow disk."""

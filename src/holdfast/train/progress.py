@@ -35,6 +35,9 @@ class Progress(AbstractContextManager["Progress"]):
     def note(self, text: str) -> None:
         """Something the user should know."""
 
+    def log(self, text: str) -> None:
+        """What is being done, for logs alone: a bar shows it already."""
+
     def __exit__(self, *error: object) -> None:
         return None
 
@@ -53,6 +56,9 @@ class PlainProgress(Progress):
 
     def note(self, text: str) -> None:
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def log(self, text: str) -> None:
+        self.note(text)
 
 
 class BarProgress(PlainProgress):
@@ -81,6 +87,9 @@ class BarProgress(PlainProgress):
 
     def doing(self, text: str) -> None:
         self.bar.update(self.task, last=text)
+
+    def log(self, text: str) -> None:
+        return None
 
     def __exit__(self, *error: object) -> None:
         self.bar.stop()

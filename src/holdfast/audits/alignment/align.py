@@ -160,7 +160,7 @@ def align(
     shown = progress or Progress()
     if tried:
         shown.begin("align", 1, len(tried) * (1 + len(probes.LOOKS)), 0)  # fewer where rivals are given up
-        shown.note(f"alignment: {len(tried)} other ways to preprocess, tried on up to {len(images)} images each")
+        shown.log(f"alignment: {len(tried)} other ways to preprocess, tried on up to {len(images)} images each")
 
     def ask(key: str, places: Tensor) -> Tensor:
         shown.doing(f"{key}, {len(places)} images")
