@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.settings import TrainSettings
+from holdfast.settings.training_defaults import TrainingFacts, choose_defaults
 from tests.test_docs import ROOT, table
 
 STEP, SECONDS = "bf16 compiled, captured", "seconds"
@@ -328,3 +330,25 @@ def test_curvature_of_a_trained_network() -> None:
     ]
     expected.append([f"{whole['n']:,}", f"{whole['λ1']:.1f}", "", f"{whole['λ1/λ5']:.2f}"])
     assert table(ROOT / "docs/methods/curvature.md", "images", "λ1, mean of eight samples") == expected
+
+
+def test_how_far_defaults_are_behind_a_search() -> None:
+    found: dict[str, Any] = recorded("defaults")
+    rows = table(ROOT / "docs/how-to/defaults.md", "data set", "training images")
+    for row, own in zip(rows, found.values(), strict=True):
+        assert row[1:] == [
+            f"{own['training_images']:,}",
+            own["best"],
+            *(f"{100 * own[key]:.1f}" for key in ("best_accuracy", "default_accuracy")),
+            f"{own['points_behind']:.1f}".replace("-", "−"),
+            str(len(own["cells"]["default"]["seeds"])),
+        ]
+
+
+def test_a_pretrained_network_is_trained_as_the_best_of_the_search_was() -> None:
+    own: Any = recorded("defaults")["cifar10-pretrained"]
+    searched = next(iter(own["cells"][own["best"]]["seeds"].values()))
+    facts = TrainingFacts(searched["images"], pretrained=True)
+    chosen = choose_defaults(TrainSettings(), facts).values
+    optimizer, lr, epochs = own["best"].replace(",", "").split()[:3]
+    assert chosen == {"optimizer": optimizer, "lr": float(lr), "batch_size": 64, "epochs": int(epochs), "warmup": 0.0}
