@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 
+from holdfast.comparisons import optuna_study
 from holdfast.comparisons.tuning import Tuning, tune
 from holdfast.errors import HoldfastError
-from holdfast.executors import leases, optuna_study
+from holdfast.executors import leases
 from holdfast.executors.leases import holder, leased
 from holdfast.train import train
 from holdfast.train.folder import read_settings
