@@ -2,13 +2,12 @@
 
     python benchmarks/audit.py --device cuda --root DATA [--out benchmarks/results/audit_gpu.json]   # CIFAR-10
     python benchmarks/audit.py [--out benchmarks/results/audit_cpu.json]                             # embedded digits
-    python benchmarks/audit.py --device cuda --root DATA --only curvature --batch-size 256 [--no-search]
+    python benchmarks/audit.py --device cuda --root DATA --only curvature --batch-size 256
 
 On a GPU: ResNet-18 (CIFAR stem) after a short training, all 10,000 test images; FGSM, PGD-10 and both APGDs (100 steps)
 on all of them at 8/255, Square (1,000 queries) on 1,000, transfer from a network trained on the spot; eight corruptions
 at two strengths; the top five of the Hessian on 1,000 images. Nothing is warmed up: these are the seconds a user waits;
-cpu_seconds are those that the process worked, which other processes of the machine disturb less. --no-search: curvature
-without the search for the fastest kernels.
+cpu_seconds are those that the process worked, which other processes of the machine disturb less.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from typing import Any
 import torch
 from record import write_result
 
-from holdfast.audits.checks.curvature import eigenvalues
 from holdfast.audits.measuring import measure
 from holdfast.audits.subject import Subject
 from holdfast.data import load
@@ -37,12 +35,10 @@ def main() -> None:
     parser.add_argument("--precision", default="tf32")
     parser.add_argument("--only", nargs="*", default=list(CHECKS), choices=list(CHECKS))
     parser.add_argument("--batch-size", type=int, help="1000 on a GPU, 256 on a CPU")
-    parser.add_argument("--no-search", action="store_true")
     parser.add_argument("--commit")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     cuda = args.device == "cuda"
-    eigenvalues.SEARCH = not args.no_search
     data = load("cifar10", root=args.root) if cuda else load("digits")
     fast = {"precision": "bf16", "channels_last": True, "crop": 4, "flip": True} if cuda else {}
     net = "cifar-resnet18" if cuda else "convnet"

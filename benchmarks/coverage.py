@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 from scipy import optimize, special, stats
 
 from holdfast import metrics
-from holdfast.detect.evaluation import evaluate_scores
-from holdfast.detect.threshold import Threshold
+from holdfast.detect.evaluation import Threshold, evaluate_scores
 from holdfast.metrics import Estimate
 from holdfast.metrics.intervals import FEWEST_LOSSES
 

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +58,7 @@ def derived() -> dict[str, Any]:
 
 
 def measured() -> dict[str, Any]:
-    from gpu_step import make_trainer
+    from gpu_step import make_trainer, step_time
 
     from holdfast.data import ArraySplit, Dataset
 
@@ -71,28 +69,11 @@ def measured() -> dict[str, Any]:
     for name, changes in STEPS.items():
         trainer = make_trainer(data, NET, {**changes, "batch_size": BATCH}, epochs=8)
         trainer.run()
-        made[name] = cost(BATCH / step_seconds(trainer))
+        made[name] = cost(BATCH / step_time(trainer, repeats=40) * 1e3)
         print(name, made[name], flush=True)
         del trainer
         torch.cuda.empty_cache()
     return made
-
-
-def step_seconds(trainer: Any, repeats: int = 40) -> float:
-    """Median seconds of a step on one batch, by the device's clock."""
-    from holdfast.devices import kernels
-
-    batch = next(iter(trainer.loader(trainer.data.train).batches(torch.arange(BATCH))))
-    with kernels(trainer.settings.loop.precision, deterministic=False), torch.cuda.stream(torch.cuda.Stream()):
-        for _ in range(5):
-            trainer.now.step(batch)
-        events = [torch.cuda.Event(enable_timing=True) for _ in range(repeats + 1)]
-        events[0].record()
-        for event in events[1:]:
-            trainer.now.step(batch)
-            event.record()
-    torch.cuda.synchronize()
-    return statistics.median(a.elapsed_time(b) for a, b in pairwise(events)) / 1e3
 
 
 def main() -> None:

@@ -165,12 +165,13 @@ def problems(ending: Ending, kind: str, command: str) -> Iterator[str]:
     """What is wrong with how a killed command ended."""
     expected = 143 if KINDS[kind][0] == signal.SIGTERM else -signal.SIGKILL
     if ending.code != expected:
-        yield f"exit code {ending.code}, not {expected}"
+        yield f"exit code {ending.code}, not {expected}: {ending.said}"
     for word in ("Traceback", "DataLoader worker", "crashed", "Exception ignored"):
         if expected == 143 and word in ending.said:  # workers may complain of a parent that was killed
             yield f"it said: {ending.said}"
-    trained = command == "train" and ENDED.search(ending.said)  # the last epoch saves; then the test set is measured
-    if expected == 143 and command != "audit" and "stopped at step" not in ending.said and not trained:
+    last = re.split(r"^\d+ of \d+: ", ending.said, flags=re.MULTILINE)[-1]  # of a comparison's trainings
+    trained = ENDED.search(last)  # the last epoch saves; then the test set is measured
+    if expected == 143 and command != "audit" and "stopped at step" not in last and not trained:
         yield f"nothing was saved: {ending.said}"
     deadline = time.monotonic() + PATIENCE
     left = ending.workers

@@ -26,12 +26,12 @@ from typing import Any
 import numpy as np
 from record import write_result
 
-from holdfast.comparisons.cell_training import CellOutcome, CellTask, train_cells
 from holdfast.comparisons.running import compare
+from holdfast.comparisons.single_run import CellOutcome, CellTask, train_cells
 from holdfast.executors import local_processes, make_executor
 from holdfast.executors.leases import leased
 from holdfast.settings import TrainSettings
-from holdfast.settings.engine_settings import EngineSettings
+from holdfast.settings.command_settings import EngineSettings
 
 GPU = {"precision": "bf16", "channels_last": True, "eval_every": 0, "checkpoint_every": 1000, "crop": 4, "flip": True,
        "batch_size": 128, "optimizer": "sgd", "lr": 0.05}  # fmt: skip

@@ -65,23 +65,29 @@ def command(words: list[str]) -> str:
 def current_commit(root: Path = ROOT) -> str:
     """The commit of these files; with "+ changes" if they differ from it.
 
-    In a copy without git: what .commit says, written by this file where git was.
+    In a copy: what .commit says, written by this file where git was. A copy may have a git of its own, which knows
+    another commit; .commit is believed as long as the files are those that it was written for.
     """
     try:
+        noted = json.loads((root / ".commit").read_text())
+    except OSError:
+        noted = None
+    if noted is not None and noted["files"] == _digest(root):
+        return str(noted["commit"])
+    try:
         made = _git(root, "rev-parse", "HEAD").strip()
-        changed = _git(root, "status", "--porcelain", "--", *(f"{folder}/*.py" for folder in CODE))
+        changed = bool(_git(root, "status", "--porcelain", "--", *(f"{folder}/*.py" for folder in CODE)))
     except (OSError, subprocess.CalledProcessError):
-        try:
-            noted = json.loads((root / ".commit").read_text())
-        except OSError:
+        if noted is None:
             return "unknown"
-        made, changed = noted["commit"], noted["files"] != _digest(root)
+        made, changed = noted["commit"], True
     return f"{made} + changes" if changed else made
 
 
 def note_commit(root: Path = ROOT) -> Path:
     """Write .commit: the commit of these files, and a digest by which a copy can tell that it is the same."""
     place = root / ".commit"
+    place.unlink(missing_ok=True)
     place.write_text(json.dumps({"commit": current_commit(root), "files": _digest(root)}) + "\n")
     return place
 

@@ -27,11 +27,11 @@ import numpy as np
 import torch
 from record import write_result
 
-from holdfast.comparisons.cell_training import CellOutcome, CellTask, train_cell, train_cells
+from holdfast.comparisons.single_run import CellOutcome, CellTask, train_cell, train_cells
 from holdfast.executors import Executor, make_executor
-from holdfast.executors.this_process import ThisProcess
+from holdfast.executors.executor_protocol import ThisProcess
 from holdfast.settings import TrainSettings, build
-from holdfast.settings.engine_settings import EngineSettings
+from holdfast.settings.command_settings import EngineSettings
 
 SETTINGS = {"device": "cpu", "epochs": 1, "batch_size": 30, "workers": 0, "model": "convnet", "lr": 0.1}
 HELD = ("rss_kib", "files", "threads", "tensors")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from holdfast.data.anomalies import SETS, AnomalySet
-from holdfast.data.anomaly_making import KINDS, damage_each
 from holdfast.data.listing import ReaderOptions
+from holdfast.data.making import KINDS, damage_each
 from holdfast.data.readers.digits import read_digits
 from holdfast.data.splits import ArraySplit, all_images
 from holdfast.rng import derive

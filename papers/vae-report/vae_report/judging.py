@@ -11,8 +11,7 @@ from torch import Tensor
 from holdfast.data.anomalies import AnomalySet
 from holdfast.data.splits import ArraySplit
 from holdfast.detect.description import strip
-from holdfast.detect.evaluation import auroc, evaluate_scores
-from holdfast.detect.threshold import Threshold
+from holdfast.detect.evaluation import Threshold, auroc, evaluate_scores
 from holdfast.models.vae import VAE
 
 Record = dict[str, Any]

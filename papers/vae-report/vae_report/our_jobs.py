@@ -9,6 +9,7 @@ from typing import Final
 from torch import Tensor, nn
 
 from holdfast.detect.detectors import make_detector
+from holdfast.detect.evaluation import Threshold
 from holdfast.detect.features import (
     ClassifierExtractor,
     FeatureExtractor,
@@ -19,7 +20,6 @@ from holdfast.detect.features import (
 )
 from holdfast.detect.fitted_detector import Fused
 from holdfast.detect.fitting import FUSED_LABEL_FREE as FUSED
-from holdfast.detect.threshold import Threshold
 from holdfast.methods.fixmatch import FixMatch
 from vae_report.bench import Bench
 from vae_report.few_labels import accuracy, train_few_labels

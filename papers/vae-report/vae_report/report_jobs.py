@@ -9,8 +9,8 @@ import torch
 
 from holdfast.detect.description import probe
 from holdfast.detect.detectors import make_detector
+from holdfast.detect.evaluation import Threshold
 from holdfast.detect.features import VAEExtractor, extract
-from holdfast.detect.threshold import Threshold
 from holdfast.models.vae import VAE, VAESettings, report_settings
 from holdfast.rng import derive
 from holdfast.train.unlabelled import train_vae

@@ -17,10 +17,10 @@ from typing import Any
 import torch
 
 from holdfast.data.anomalies import AnomalySet, read_anomalies
-from holdfast.data.anomaly_making import make_fashion_anomalies
+from holdfast.data.making import make_fashion_anomalies
 from holdfast.errors import require
 from holdfast.files import write_atomic
-from holdfast.train.meters import Diverged
+from holdfast.train.step_parts import Diverged
 from vae_report.bench import Bench, StudySettings
 from vae_report.digits_anomalies import make_digits_anomalies
 from vae_report.judging import DRAWN, Record

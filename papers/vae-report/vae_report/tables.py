@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from holdfast.reports.blocks import Cell, Column, Table
-from holdfast.reports.markdown import table as in_pipes
+from holdfast.reports.renderings import markdown_table
 
 Record = dict[str, Any]
 Rows = Iterator[tuple[str, ...]]
@@ -25,7 +25,7 @@ FIGURES = ("auroc", "ap", "fpr95", "precision", "recall", "false_alarm_rate")
 
 def markdown(records: Sequence[Record]) -> str:
     """Every table under its title, and what failed."""
-    parts = ["\n".join([f"## {block.caption}", "", *in_pipes(block)]) for block in all_tables(records)]
+    parts = ["\n".join([f"## {block.caption}", "", *markdown_table(block)]) for block in all_tables(records)]
     failed = [f"- {r['job']} seed {r['seed']}: {r['error']}" for r in records if "error" in r]
     return "\n\n".join([*parts, *(["\n".join(failed)] if failed else [])]) + "\n"
 
