@@ -2,20 +2,26 @@
 
 import inspect
 import re
+import sys
 from importlib import import_module
+from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
 
 import holdfast.settings
 from holdfast import __version__
 
+sys.path.insert(0, str(Path(__file__).parent / "_ext"))
+import_module("holdfast_docs").remember_help()  # before the types of settings are simplified below
+
 project = "holdfast"
 author = "the holdfast authors"
 project_copyright = author
 version = release = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
-exclude_patterns = ["_build"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode", "holdfast_docs"]
+exclude_patterns = ["_build", "llms.md"]
+myst_enable_extensions = ["colon_fence", "attrs_block"]
 myst_heading_anchors = 3
 smartquotes = False  # it makes one long dash of the two of a flag
 
@@ -27,7 +33,7 @@ python_use_unqualified_type_names = True
 html_theme = "furo"
 html_title = f"holdfast {__version__}"
 html_static_path = ["_static"]
-html_css_files = ["flags.css"]
+html_css_files = ["flags.css", "cards.css"]
 
 
 class Bare:
