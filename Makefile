@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test quick test-browser lint format hooks docs clean distclean
+.PHONY: help demo test quick test-browser lint format hooks docs wheel clean distclean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 15
@@ -47,6 +47,21 @@ hooks: $(VENV)/.installed-dev ## check every commit with ruff and mypy (pre-comm
 docs: $(VENV)/.installed-docs ## build docs/_build/html; a warning is an error
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs: docs/_build/html/index.html"
+
+# From a folder without src/: what is tested is what the wheel holds, templates and recipes included.
+wheel: ## build a wheel, install it into a fresh environment, and run the quick demo there
+	rm -rf build/wheel && mkdir -p build/wheel
+	@if uv=$$(command -v uv || command -v $(BIN)/uv); then \
+		"$$uv" build --quiet --wheel --out-dir build/wheel . \
+			&& "$$uv" venv --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" build/wheel/env \
+			&& "$$uv" pip install --quiet --python build/wheel/env/bin/python build/wheel/*.whl; \
+	else \
+		$(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir build/wheel . \
+			&& $(PYTHON) -m venv build/wheel/env \
+			&& build/wheel/env/bin/python -m pip install --quiet --disable-pip-version-check build/wheel/*.whl; \
+	fi
+	cd build/wheel && env/bin/holdfast demo --quick --quiet --out demo && test -s demo/report.html
+	@ls -l build/wheel/*.whl
 
 clean: ## remove caches and built files, but neither .venv nor runs/
 	rm -rf build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -15,7 +15,7 @@ import pytest
 from holdfast.cli import COMMANDS, main
 from holdfast.cli.common import options_of, parse
 from holdfast.cli.compare import plan_comparison
-from holdfast.cli.list_flags import joined, list_flags
+from holdfast.cli.parser_words import joined, list_flags
 from holdfast.errors import HoldfastError
 
 KINDS = {f"{name} {kind.__name__}": kind for name, command in COMMANDS.items() for kind in options_of(command)}

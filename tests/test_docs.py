@@ -13,6 +13,7 @@ from contextlib import redirect_stdout, suppress
 from dataclasses import MISSING, fields
 from functools import cache
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ import yaml
 from holdfast.cli import COMMANDS, main
 from holdfast.parts import ASCENTS, CHECKS, METHODS
 from holdfast.settings import TrainSettings, flatten
+from tests.commands import command_of, require_understood
 from tests.test_layers import LINES
 
 ROOT = Path(__file__).parents[1]
@@ -70,20 +72,13 @@ def table(page: Path, *head: str) -> list[list[str]]:
     raise AssertionError(f"{named(page)} has no table {head}")
 
 
-class BegunError(Exception):
-    """Raised where a command would begin its work."""
-
-
 TYPED = sorted({tuple(words[1:]) for page in PAGES for words in shell(page) if words[:1] == ["holdfast"]})
 
 
 @pytest.mark.parametrize("words", TYPED, ids=" ".join)
-def test_command_is_understood(
-    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_is_understood(words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Flags, methods, recipes and settings are there; the folders that it is pointed at need not be."""
-    name = next(known for known in COMMANDS if list(words[: len(known.split())]) == known.split())
-    rest = list(words[len(name.split()) :])
+    rest = list(words[len(command_of(words).split()) :])
     if "--help" in rest:
         return
     monkeypatch.chdir(tmp_path)
@@ -92,19 +87,7 @@ def test_command_is_understood(
         config = tmp_path / rest[rest.index("--config") + 1]
         config.parent.mkdir(parents=True, exist_ok=True)
         config.write_text(yaml.safe_dump(flatten(TrainSettings())), encoding="utf-8")
-    if name in ("train", "compare"):
-        assert main([name, *rest, "--print-config"]) == 0, capsys.readouterr().err
-        return
-    home = import_module(COMMANDS[name].__module__)
-    real = home.parse
-
-    def parse(*args: Any, **kwargs: Any) -> None:
-        real(*args, **kwargs)
-        raise BegunError
-
-    monkeypatch.setattr(home, "parse", parse)
-    with pytest.raises(BegunError):
-        main(list(words))
+    require_understood(words, monkeypatch)
 
 
 @cache
@@ -122,7 +105,9 @@ def flags() -> frozenset[str]:
 @each_page
 def test_flags_in_the_text_exist(page: Path) -> None:
     ours = [
-        span for span in spans(page) if not re.match(r"python |pip |ruff |torchrun |#SBATCH |benchmarks/|papers/", span)
+        span
+        for span in spans(page)
+        if not re.match(r"python |pip |pre-commit |ruff |torchrun |#SBATCH |benchmarks/|papers/", span)
     ]
     beside = text_of(*page.parent.glob("*.py")) if "papers" in page.parts else ""  # a paper speaks of its own script
     assert {flag for span in ours for flag in FLAG.findall(span)} - flags() - set(FLAG.findall(beside)) == set()
@@ -157,6 +142,8 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_files_and_modules_that_are_named_exist(page: Path) -> None:
     for span in spans(page):
         path = span.removeprefix("python ").split()[0].rstrip("/")
+        if path.startswith("docs/_build/"):  # what `make docs` makes, which may not have run
+            continue
         if re.fullmatch(r"(tests|benchmarks|papers|examples|docs|src|\.ci)/[\w./-]+", path):
             assert (ROOT / path).exists(), path
         elif re.fullmatch(r"[a-z_/]+\.py", path):
@@ -216,18 +203,8 @@ def test_arrays_of_ones_own_are_trained_on_and_measured_as_shown(
     assert shown["mine"].test.labels.tolist() == (kind == "evening").astype(int).tolist()
 
 
-CARDS = {
-    "alps": ["alps"],
-    "asam": ["asam", "holdfast.optim.ASAM"],
-    "biasadv": ["jtt+biasadv", "lff+biasadv", "group-dro", "reweight"],
-    "fisher-sam": ["fisher-sam", "holdfast.optim.FisherSAM"],
-    "fixmatch": ["fixmatch"],
-    "friendly-sam": ["fsam", "holdfast.optim.SAM"],
-    "logit-correction": ["logit-correction"],
-    "sam": ["sam", "holdfast.optim.SAM"],
-    "vae": ["holdfast.models.vae.VAESettings", "holdfast.detect.train_vae"],
-}
-"""Cards with a table of settings, and whose settings they are."""
+CARDS = {"vae": ["holdfast.models.vae.VAESettings", "holdfast.detect.train_vae"]}
+"""Cards with a table of settings written by hand, and whose settings they are."""
 WORDS = {
     "off": False,
     "no": False,
@@ -281,12 +258,67 @@ def test_every_command_method_ascent_and_check_is_documented() -> None:
     assert [name for name in names if f"`{name}`" not in text] == []
 
 
-def test_every_setting_of_a_method_or_ascent_has_a_word_on_its_card() -> None:
-    told = {span for page in (ROOT / "docs/methods").glob("*.md") for span in spans(page)}
-    kinds = {**METHODS, **ASCENTS}
-    assert {
-        f"{name}: {f.name}" for name, part in kinds.items() for f in fields(part.made) if f.name not in told
-    } == set()
+@pytest.fixture(scope="module")
+def extension() -> Any:
+    """What the pages are built with; its packages are those of the extra ``docs``."""
+    pytest.importorskip("sphinx")
+    spec = spec_from_file_location("holdfast_docs", ROOT / "docs/_ext/holdfast_docs.py")
+    assert spec is not None
+    assert spec.loader is not None
+    made = module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+PARTS = [(kind, name) for kind, parts in (("method", METHODS), ("ascent", ASCENTS)) for name in parts]
+FACTS = re.compile(r"^```\{facts\} (\w+) (.+)$", re.M)
+
+
+@pytest.mark.parametrize(("kind", "name"), PARTS, ids=str)
+def test_every_method_and_ascent_has_a_card(kind: str, name: str) -> None:
+    """The idea, a formula, what it costs and its settings (the facts), when, when not, evidence and source."""
+    pages = [page for page in (ROOT / "docs/methods").glob("*.md") if (kind, name) in FACTS.findall(text_of(page))]
+    assert len(pages) == 1, f"put the facts of {kind} {name} on one page of docs/methods"
+    text = text_of(pages[0])
+    assert "```text\n" in text, "a formula"
+    heads = re.findall(r"^## (.+)$", text, re.M)
+    assert {"When to use it", "When not"} <= {*heads}
+    assert {"Evidence", "Does it help?"} & {*heads}
+    assert {"Source", "Sources"} & {*heads}
+
+
+def test_the_facts_of_a_card_are_the_declaration(extension: Any) -> None:
+    text = extension.facts_of("method", "adversarial")
+    assert "**Passes per step:** 8." in text
+    assert "| `--method.radius` | 0.03137 | In pixels. |" in text
+    assert "| `--method.random-start` | on |" in text
+    assert "**Needs:** group labels." in extension.facts_of("method", "group-dro")
+    assert "one over the whole training set" in extension.facts_of("ascent", "sam-full")
+    for kind, name in PARTS:
+        rows = [row for row in extension.facts_of(kind, name).splitlines() if row.startswith("| `--")]
+        own = {**METHODS, **ASCENTS}[name].made
+        assert len(rows) == len(fields(own))
+        assert [row for row in rows if row.endswith("|  |")] == [], "a setting says what it is"
+
+
+def test_a_page_of_results_is_a_readme_whose_links_lead_on(extension: Any) -> None:
+    folder = ROOT / "papers/composition"
+    assert extension._link("it", "../friendly-sam/README.md", folder) == "[it](friendly-sam.md)"
+    assert extension._link("it", "../../docs/methods/vae.md#x", folder) == "[it](../methods/vae.md#x)"
+    assert extension._link("it", "tables.yaml", folder) == "it (`papers/composition/tables.yaml`)"
+    for place in (ROOT / "papers").glob("*/README.md"):
+        source = ["# nothing"]
+        extension.put_paper(None, f"results/{place.parent.name}", source)
+        assert source[0].splitlines()[0] == text_of(place).splitlines()[0]
+        assert (ROOT / f"docs/results/{place.parent.name}.md").exists()
+
+
+def test_every_command_has_a_page_with_its_help(extension: Any) -> None:
+    pages = {page.stem: text_of(page) for page in (ROOT / "docs/reference/cli").glob("*.md") if page.stem != "index"}
+    assert {*pages} == {name.replace(" ", "-") for name in COMMANDS}
+    for name in COMMANDS:
+        assert f"```{{help}} {name}\n```" in pages[name.replace(" ", "-")]
+    assert "--quick" in extension.help_of("demo")
 
 
 def test_every_finding_of_the_sample_is_explained() -> None:

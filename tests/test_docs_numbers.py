@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from functools import reduce
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -267,11 +267,10 @@ def test_what_a_data_check_finds() -> None:
     )
     assert [own["leaks"]["found"] for own in (fashion, cifar)] == [200, 200]
     labels, first, counted = (fashion[key] for key in ("label_errors", "precision_of_first", "counted"))
-    expected = f"({100 * labels['expected_precision']:.0f} % were expected), recall {100 * labels['recall']:.0f} %"
     for words in (
         f"Of {labels['planted']} flipped labels (5 %) in Fashion-MNIST {labels['found']} are found",
         f"among {labels['flagged']} flagged:",
-        f"flagged: precision {100 * labels['precision']:.0f} % {expected}",
+        f"flagged: precision {100 * labels['precision']:.0f} %, recall {100 * labels['recall']:.0f} %",
         f"{100 * first['50']:.0f} % of the first 50 and {100 * first['100']:.0f} % of the first 100 are wrong",
         f"estimated at {100 * fashion['estimated_noise']:.1f} %",
         f"flags {counted['flagged']} of the same predictions, of which {100 * counted['precision']:.0f} % are wrong",
@@ -281,6 +280,19 @@ def test_what_a_data_check_finds() -> None:
         ),
     ):
         assert words in text
+
+
+def test_the_share_of_wrong_labels_that_is_printed_is_a_lower_bound() -> None:
+    text, draws = plain("docs/how-to/check-your-data.md"), recorded("label_error_bound")
+    for name, words in (
+        ("mnist", "{} to {} % was printed on MNIST, where {} to {} % of the lists were wrong"),
+        ("fashion_mnist", "{} to {} % on Fashion-MNIST, where {} to {} % were"),
+    ):
+        printed, measured = ([own[key] for own in draws[name]["bounds"]] for key in ("least_precision", "precision"))
+        assert all(least <= real for least, real in zip(printed, measured, strict=True))
+        ends = (min(printed), max(printed), min(measured), max(measured))
+        assert words.format(*(f"{100 * end:.0f}" for end in ends)) in text
+        assert len(printed) == 6
 
 
 def test_what_a_data_check_finds_in_a_set_that_it_was_not_written_on() -> None:
@@ -293,7 +305,6 @@ def test_what_a_data_check_finds_in_a_set_that_it_was_not_written_on() -> None:
         f"Of {labels['planted']} flipped labels {labels['found']} are found among {labels['flagged']} flagged",
         f"flagged: precision {100 * labels['precision']:.0f} %, recall {100 * labels['recall']:.0f} %",
         f"{100 * first['50']:.0f} % of the first 50 and {100 * first['100']:.0f} % of the first 100 are wrong",
-        f"{100 * labels['expected_precision']:.0f} % were expected",
         f"agree with {100 * found['held_out_accuracy']:.0f} % of the labels",
         f"counting does as well: precision {100 * counted['precision']:.0f} %, recall {100 * counted['recall']:.0f} %",
     ):
@@ -314,6 +325,26 @@ def test_fine_tuning_beside_timm() -> None:
         percent(gain["mean"]), *map(percent, gain["over seeds"])
     )
     assert said in plain("docs/how-to/fine-tune.md")
+
+
+def test_what_two_ranks_gain() -> None:
+    gain = cast("dict[str, Any]", recorded("ranks"))["gain"]["2 ranks"]
+    assert f"at {gain:.1f} times the speed of one process with one thread" in plain("docs/how-to/scale.md")
+
+
+def test_results_of_the_readme() -> None:
+    text = plain("README.md")
+    birds = cast("dict[str, Any]", recorded("repair_waterbirds"))["waterbirds"]
+    before, own = percent(birds["erm"]["worst_group_accuracy"]), birds["dfr, balanced"]
+    gain = [percent(own["gain"][key]) for key in ("mean", "low", "high")]
+    assert f"worst group from {before} to {percent(own['worst_group_accuracy'])} %" in text
+    assert f"DFR gains {gain[0]} points (95 % interval {gain[1]} to {gain[2]})" in text
+    photos = [percent(own["accuracy"]) for own in cast("dict[str, Any]", recorded("finetune"))["test"].values()]
+    assert f"{photos[0]} % against {photos[1]} %, the best of six settings" in text
+    rows = json.loads((ROOT / "papers/biasadv/results/full-schedule.json").read_bytes())["rows"]
+    own = {row["cell"]: row["measures"]["average_accuracy"][0] for row in rows if not row["flags"] and row["seed"] == 0}
+    names = {"Logit Correction": "logit-correction", "LfF": "lff", "ERM": "erm"}
+    assert ", ".join(f"{name} {percent(own[cell])} %" for name, cell in names.items()) in text
 
 
 def test_curvature_of_a_trained_network() -> None:

@@ -32,7 +32,6 @@ LINES = (
         "devices",
         "rng",
         "files",
-        "png",
         "printable",
         "settings",
         "parts",

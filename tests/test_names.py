@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 import holdfast as hf
-from holdfast.audits.check_settings import chosen_checks, make_checks, parse_settings
 from holdfast.errors import HoldfastError, UnknownArgument, close_names, hinted, plain_name
 from holdfast.models.resolution import resolve
 from holdfast.parts import ASCENTS, CHECKS, CORRUPTIONS, DETECTORS, METHODS, Registry, data_name, named_data
 from holdfast.settings import TrainSettings, build
+from holdfast.settings.audit_settings import chosen_checks, make_checks, parse_settings
 
 PAPERS = {
     "SAM": "sam",

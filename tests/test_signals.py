@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import random
@@ -11,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,21 @@ def test_workers_leave_signals_from_others_to_the_main_process_and_obey_that() -
         worker.terminate()
         worker.join(5)
         assert worker.exitcode == 0
+
+
+def test_workers_of_a_loader_in_a_cycle_are_ended_and_not_waited_for() -> None:
+    """The collector closes queues before it removes torch's loader, which then waits five seconds for each worker."""
+    loader = StreamLoader(make_split(64, 3, seed=1), batch_size=4, device=torch.device("cpu"), workers=2)
+    next(batches := loader.batches(torch.arange(64)))
+    workers = multiprocessing.active_children()
+    assert len(workers) == 2
+    cycle: list[object] = [loader, batches]
+    cycle.append(cycle)
+    del loader, batches, cycle
+    started = time.monotonic()
+    gc.collect()
+    assert time.monotonic() - started < 4
+    assert [worker.exitcode for worker in workers] == [0, 0]
 
 
 ORPHANING = """
@@ -80,20 +97,37 @@ def _runs(pid: int) -> bool:
         return False
 
 
-def test_a_signal_to_the_process_and_then_to_its_group_is_one_wish(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_to_the_process_and_then_to_its_group_is_one_wish() -> None:
     """timeout(1) sends both, milliseconds apart: the second one must not cut short what the first one has begun."""
     with ended_by_term():
-        with deferred_signals() as stop:
+        with suppress(Interrupted), deferred_signals() as stop:
             signal.raise_signal(signal.SIGTERM)
             signal.raise_signal(signal.SIGTERM)
+            raise Interrupted(signal.SIGTERM, "saved")
         assert stop.signum == signal.SIGTERM
         signal.raise_signal(signal.SIGTERM)  # the handlers of the command are back, and know of it too
-    monkeypatch.setattr(signals, "TOGETHER", 0.0)
-    with ended_by_term(), deferred_signals() as stop:
-        signal.raise_signal(signal.SIGTERM)
-        assert stop.signum == signal.SIGTERM
-        with pytest.raises(Interrupted):  # later it is the wish not to wait
+
+
+def test_a_second_signal_some_time_later_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signals, "TOGETHER", 0.5)
+    waited = []
+
+    def work() -> None:
+        with deferred_signals() as stop:
             signal.raise_signal(signal.SIGTERM)
+            assert stop.signum == signal.SIGTERM
+            time.sleep(0.6)
+            signal.raise_signal(signal.SIGTERM)
+            waited.append(True)
+
+    with pytest.raises(Interrupted), ended_by_term():
+        work()
+    assert not waited
+
+
+def test_a_signal_after_the_last_look_for_one_acts_at_the_end() -> None:
+    with pytest.raises(Interrupted), ended_by_term(), deferred_signals():
+        signal.raise_signal(signal.SIGTERM)
 
 
 def test_a_signal_while_an_object_is_removed_is_not_lost() -> None:
@@ -105,10 +139,15 @@ def test_a_signal_while_an_object_is_removed_is_not_lost() -> None:
             time.sleep(0.01)
 
     removed = [Removed()]
-    with ended_by_term():
+    started = time.monotonic()
+
+    def work() -> None:
         removed.clear()
-        with pytest.raises(Interrupted):
-            time.sleep(5)
+        time.sleep(5)
+
+    with pytest.raises(Interrupted), ended_by_term():
+        work()
+    assert time.monotonic() - started < 4
 
 
 def test_a_signal_that_another_thread_takes_does_not_cut_short_the_start_of_workers() -> None:
@@ -124,7 +163,7 @@ def test_a_signal_that_another_thread_takes_does_not_cut_short_the_start_of_work
             started.append(True)
 
     try:
-        with ended_by_term(), pytest.raises(Interrupted):
+        with pytest.raises(Interrupted), ended_by_term():
             start()
     finally:
         over.set()
@@ -142,7 +181,7 @@ def test_a_batch_is_taken_whole_before_a_signal_acts(monkeypatch: pytest.MonkeyP
         return read(self, positions)
 
     monkeypatch.setattr(ArraySplit, "read", interrupted)
-    with ended_by_term(), pytest.raises(Interrupted):
+    with pytest.raises(Interrupted), ended_by_term():
         list(loader.batches(torch.arange(8)))
     assert len(whole) == 1
 
@@ -154,7 +193,7 @@ def test_a_signal_does_not_wait_for_ever() -> None:
             time.sleep(20)
 
     started = time.monotonic()
-    with ended_by_term(), pytest.raises(Interrupted):
+    with pytest.raises(Interrupted), ended_by_term():
         wait()
     assert time.monotonic() - started < 10
 

@@ -7,9 +7,14 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.forking import ForkServer
+
+Holdfast = Callable[..., str]
 
 PARTS = '''
 """Eight parts of another package."""
@@ -19,7 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.ascents import Sam
-from holdfast.detect.detectors.detector import Detector
+from holdfast.detect.detectors import Detector
 from holdfast.methods import Method
 from holdfast.models.source_types import ModelSource, SourceModel
 from holdfast.parts import ascent, check, corruption, detector, method, reader, source, tracker
@@ -150,15 +155,18 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def holdfast(place: Path, *words: str, code: int = 0) -> str:
-    """What a command prints."""
-    path = os.pathsep.join([str(place), *filter(None, [os.environ.get("PYTHONPATH")])])
-    env = {**os.environ, "PYTHONPATH": path, "COLUMNS": "200", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", "holdfast", *words], cwd=place, env=env, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout
+@pytest.fixture(scope="module")
+def holdfast(place: Path) -> Iterator[Holdfast]:
+    """What a command prints, in an interpreter that was started where the package is installed."""
+    env = {**os.environ, "COLUMNS": "200"}
+    with ForkServer(place) as server:
+
+        def command(*words: str, code: int = 0) -> str:
+            done = server.run([*words], cwd=place, env=env)
+            assert done.wait() == code, done.stdout + done.stderr
+            return done.stdout
+
+        yield command
 
 
 @pytest.mark.parametrize(
@@ -176,27 +184,27 @@ def holdfast(place: Path, *words: str, code: int = 0) -> str:
         ("trackers", "notebook .*A text file of one's own."),
     ],
 )
-def test_it_is_listed(place: Path, kind: str, line: str) -> None:
-    assert re.search(rf"^{line}", holdfast(place, "list", kind), re.M)
+def test_it_is_listed(holdfast: Holdfast, kind: str, line: str) -> None:
+    assert re.search(rf"^{line}", holdfast("list", kind), re.M)
 
 
 @pytest.mark.slow
-def test_it_is_explained_by_help(place: Path) -> None:
-    train = holdfast(place, "train", "--method", "mirrored", "--ascent", "sam-signs", "--help")
+def test_it_is_explained_by_help(holdfast: Holdfast) -> None:
+    train = holdfast("train", "--method", "mirrored", "--ascent", "sam-signs", "--help")
     assert "mirrored" in train
     assert "Weight of the mirror images." in train
     assert "Nothing but a setting of its own." in train
-    audit = holdfast(place, "audit", "--help")
+    audit = holdfast("audit", "--help")
     assert "darkness" in audit
     assert "tiny:NAME" in audit
-    assert "first-feature" in holdfast(place, "detect", "fit", "--help")
+    assert "first-feature" in holdfast("detect", "fit", "--help")
 
 
 @pytest.mark.slow
-def test_it_trains_audits_gates_reports_and_detects(place: Path) -> None:
+def test_it_trains_audits_gates_reports_and_detects(place: Path, holdfast: Holdfast) -> None:
     common = ("--device", "cpu", "--quiet")
     words = ("train", "--data", "stripes", "--model", "tiny:linear", "--method", "mirrored", "--ascent", "sam-signs")
-    holdfast(place, *words, "--epochs", "8", "--lr", "0.1", "--out", "run", "--track", "notebook", *common)
+    holdfast(*words, "--epochs", "8", "--lr", "0.1", "--out", "run", "--track", "notebook", *common)
     noted = (place / "notebook.txt").read_text(encoding="utf-8").splitlines()
     assert noted[0] == "run stripes"
     assert sum(line.startswith("step ") for line in noted) == 8
@@ -204,7 +212,7 @@ def test_it_trains_audits_gates_reports_and_detects(place: Path) -> None:
     wanted = ("--checks", "accuracy", "corruptions", "darkness", "--set", "darkness.level=0.8")
     kinds = ("--set", "corruptions.kinds=negative")
     audit = ("audit", "run", "--data", "stripes", *wanted, *kinds, "--out", "audit", *common)
-    shown = holdfast(place, *audit, "--fail-under", "dark_accuracy=0.01", "--track", "notebook")
+    shown = holdfast(*audit, "--fail-under", "dark_accuracy=0.01", "--track", "notebook")
     noted = (place / "notebook.txt").read_text(encoding="utf-8").splitlines()[len(noted) :]
     assert noted[0] == "audit stripes"
     assert any(line.startswith("dark_accuracy ") for line in noted), "a headline of a check of its own"
@@ -219,13 +227,11 @@ def test_it_trains_audits_gates_reports_and_detects(place: Path) -> None:
         assert word in (place / "audit" / page).read_text(encoding="utf-8"), page
     assert "negative" in (place / "audit" / "report.html").read_text(encoding="utf-8")
     black = ("--checks", "darkness", "--set", "darkness.level=0", "--fail-under", "dark_accuracy=0.9")
-    holdfast(place, "audit", "run", "--data", "stripes", *black, "--out", "black", *common, code=1)
+    holdfast("audit", "run", "--data", "stripes", *black, "--out", "black", *common, code=1)
     fit = ("detect", "fit", "--data", "stripes", "--run", "run", "--scores", "first-feature", "--out", "detector",
            "--false-alarm-rate", "0.2")  # fmt: skip
-    holdfast(place, *fit, "--device", "cpu")
-    scored = holdfast(
-        place, "detect", "score", "detector", "--data", "stripes", "--out", "scores.csv", "--device", "cpu"
-    )
+    holdfast(*fit, "--device", "cpu")
+    scored = holdfast("detect", "score", "detector", "--data", "stripes", "--out", "scores.csv", "--device", "cpu")
     assert "scores.csv" in scored
     assert len((place / "scores.csv").read_text(encoding="utf-8").splitlines()) >= 65
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -267,39 +269,110 @@ def test_mlflow_has_the_run_and_resuming_continues_it(
         assert "main/train_loss" in client.get_run(active.info.run_id).data.metrics
 
 
-@pytest.mark.dev
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # its own
-def test_wandb_offline_has_the_run(bars: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("wandb")
-    for name, value in {"MODE": "offline", "DIR": str(tmp_path), "SILENT": "true", "PROJECT": "birds"}.items():
+@pytest.fixture
+def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where Weights & Biases writes, and nothing leaves this machine."""
+    wandb = pytest.importorskip("wandb")
+    folder = tmp_path / "offline"
+    folder.mkdir()
+    for name, value in {"MODE": "offline", "DIR": str(folder), "SILENT": "true", "PROJECT": "birds"}.items():
         monkeypatch.setenv(f"WANDB_{name}", value)
     for name in ("CACHE", "CONFIG", "DATA", "ARTIFACT"):
         monkeypatch.setenv(f"WANDB_{name}_DIR", str(tmp_path / name.lower()))
+    yield folder
+    wandb.teardown()  # it reads these variables once
+
+
+@pytest.mark.dev
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # its own
+def test_wandb_offline_has_the_run(bars: Path, tmp_path: Path, offline: Path) -> None:
     run = tmp_path / "run"
     assert train(bars, run, "--track", "wandb") == 0
-    records = list(wandb_records(next(tmp_path.glob("wandb/offline-run-*/run-*.wandb"))))
-    (begun,) = [record.run for record in records if record.HasField("run")]
-    assert (begun.project, begun.display_name) == ("birds", "run")
-    logged = [
-        {item.key or item.nested_key[0]: json.loads(item.value_json) for item in record.history.item}
-        for record in records
-        if record.HasField("history")
-    ]
-    losses = [row["main/train_loss"] for row in logged if "main/train_loss" in row]
-    assert losses == pytest.approx([row["train_loss"] for row in lines(run)])
-    files = [entry.path for r in records for entry in r.request.log_artifact.artifact.manifest.contents]
-    files += [entry.path for r in records for entry in r.artifact.manifest.contents]
-    assert {*files} == {*ARTIFACTS}
+    records = wandb_records(offline)
+    begun, ended = wandb_run(records)
+    assert (begun.project, begun.display_name, ended) == ("birds", "run", 0)
+    config = {item.key: json.loads(item.value_json) for item in begun.config.update}
+    assert (config["epochs"], config["method"]) == (2, "erm")
+    logged = [wandb_values(r.history.item) for r in records if r.HasField("history")]
+    rows = [row for row in logged if "main/train_loss" in row]
+    assert [row["main/train_loss"] for row in rows] == pytest.approx([line["train_loss"] for line in lines(run)])
+    assert [row["_step"] for row in rows] == [line["step"] for line in lines(run)]
+    accuracy = next(f for f in read_findings(run / "findings.json").findings if f.name == "accuracy" and not f.where)
+    assert wandb_summary(records)["accuracy"] == pytest.approx(accuracy.value)
+    assert wandb_files(records) == {*ARTIFACTS}
 
 
-def wandb_records(path: Path) -> Iterator[Any]:
+@pytest.mark.dev
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # its own
+def test_wandb_offline_has_the_audit_and_knows_one_that_failed(
+    trained: Path, tmp_path: Path, offline: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["audit", str(trained), "--checks", "accuracy", "--device", "cpu", "--track", "wandb", "--quiet"]
+    assert main([*words, "--out", str(tmp_path / "audit"), "--fail-under", "accuracy=0.99"]) == 1
+    records = wandb_records(offline)
+    begun, ended = wandb_run(records)
+    assert (begun.project, begun.display_name, ended) == ("birds", "audit", 0)  # the audit did all it was to do
+    summary = wandb_summary(records)
+    accuracy = next(
+        f for f in read_findings(tmp_path / "audit/findings.json").findings if f.name == "accuracy" and not f.where
+    )
+    assert (summary["accuracy"], summary["passed"]) == (pytest.approx(accuracy.value), 0)
+    assert wandb_files(records) == {*AUDIT_ARTIFACTS}
+
+    shutil.rmtree(offline / "wandb")
+    monkeypatch.setattr("holdfast.audits.run_audit.judge_all", lambda *args: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        main([*words, "--out", str(tmp_path / "failed")])
+    assert wandb_run(wandb_records(offline))[1] == 1
+
+
+def wandb_records(folder: Path) -> list[Any]:
+    """The records of the only run below a folder."""
+    import wandb
     from wandb.proto import wandb_internal_pb2
-    from wandb.sdk.internal.datastore import DataStore
 
-    store = DataStore()
-    store.open_for_scan(str(path))
-    while (data := store.scan_data()) is not None:
-        record = wandb_internal_pb2.Record()
-        record.ParseFromString(data)
-        yield record
+    wandb.teardown()  # its service may not have written the last of them yet
+    (path,) = folder.glob("wandb/offline-run-*/run-*.wandb")
+    records = []
+    for content in wandb_contents(path.read_bytes()):
+        records.append(record := wandb_internal_pb2.Record())
+        record.ParseFromString(content)
+    return records
+
+
+def wandb_contents(file: bytes) -> Iterator[bytes]:
+    """Weights & Biases' file is a log of LevelDB's: blocks of 32 KiB of pieces with checksum, length and kind."""
+    place, pieces = 7, b""  # its own header comes first
+    while place + 7 <= len(file):
+        if (left := -place % 32768) < 7 and left:  # no piece begins there
+            place += left
+            continue
+        size, kind = struct.unpack("<HB", file[place + 4 : place + 7])
+        pieces += file[place + 7 : place + 7 + size]
+        place += 7 + size
+        if kind in (1, 4):  # whole, or the last piece
+            yield pieces
+            pieces = b""
+
+
+def wandb_values(items: Any) -> dict[str, Any]:
+    return {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items}
+
+
+def wandb_run(records: list[Any]) -> tuple[Any, int]:
+    """The run as it began, and its exit code."""
+    (begun,) = [record.run for record in records if record.HasField("run")]
+    (ended,) = [record.exit.exit_code for record in records if record.HasField("exit")]
+    return begun, ended
+
+
+def wandb_summary(records: list[Any]) -> dict[str, Any]:
+    return {key: v for r in records if r.HasField("summary") for key, v in wandb_values(r.summary.update).items()}
+
+
+def wandb_files(records: list[Any]) -> set[str]:
+    """Names of the files in its artifacts."""
+    of = [r.request.log_artifact.artifact if r.HasField("request") else r.artifact for r in records]
+    return {entry.path for artifact in of for entry in artifact.manifest.contents}

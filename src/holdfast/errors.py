@@ -66,6 +66,21 @@ class Interrupted(KeyboardInterrupt):
         self.signum, self.message, self.remedy = signum, message, remedy
 
 
+def interruption_behind(error: BaseException | None) -> KeyboardInterrupt | None:
+    """The signal or Ctrl-C that an error was made of, if it was: an extension in C that is stopped while it is imported
+    raises an ImportError because of it, and until Python 3.12 so does __set_name__ with an error of its own.
+
+    >>> try:
+    ...     raise ImportError("initialization failed") from Interrupted(15)
+    ... except ImportError as error:
+    ...     print(repr(interruption_behind(error)))
+    Interrupted('interrupted')
+    """
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__
+    return error
+
+
 def unknown(kind: str, name: object, known: Iterable[str], *, listed_by: str = "") -> HoldfastError:
     """The error for a name that is not among the known ones. listed_by: the command that shows them, if there is one.
 

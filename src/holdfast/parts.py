@@ -13,6 +13,7 @@ Nothing here imports torch, and a declaration should not either: import it insid
 from __future__ import annotations
 
 import pkgutil
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -25,6 +26,9 @@ from holdfast.errors import HoldfastError, plain_name, unknown
 from holdfast.types import Measure, Needs
 
 ENTRY_POINTS = "holdfast"
+_DISCOVERY = threading.RLock()
+"""Held while parts are looked for: another thread waits for all of them instead of seeing some. One for all registries,
+since looking for parts of one kind may ask for those of another."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +63,7 @@ class Registry(Mapping[str, P], Generic[P]):
     def __init__(self, kind: str, part: type[P], home: str) -> None:
         self.kind, self.part, self.home = kind, part, home
         self._parts: dict[str, P] = {}
-        self._found = False
+        self._found = self._finding = False
 
     def declare(self, name: str, *, about: str, **declared: Any) -> Callable[[Made], Made]:
         """The decorator that registers a part; what it may declare are the fields of the registry's kind of part."""
@@ -112,12 +116,20 @@ class Registry(Mapping[str, P], Generic[P]):
         return len(self._all())
 
     def _all(self) -> dict[str, P]:
-        if not self._found:
-            self._found = True  # before importing: a part may look at its own registry
-            for found in pkgutil.iter_modules(getattr(import_module(self.home), "__path__", ())):
-                if not found.name.startswith("_"):
-                    import_module(f"{self.home}.{found.name}")
-            load_entry_points()
+        if self._found:
+            return self._parts
+        with _DISCOVERY:
+            if self._found or self._finding:  # found by another thread, or a part looks at its own registry
+                return self._parts
+            self._finding = True
+            try:
+                for found in pkgutil.iter_modules(getattr(import_module(self.home), "__path__", ())):
+                    if not found.name.startswith("_"):
+                        import_module(f"{self.home}.{found.name}")
+                load_entry_points()
+                self._found = True
+            finally:
+                self._finding = False
         return self._parts
 
 

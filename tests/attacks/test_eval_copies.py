@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast.attacks.eval_copies import EvalCopies, EvalCopy
+from holdfast.attacks.bias_attack import EvalCopies, EvalCopy
 from holdfast.models import build_model
 
 MODELS = ["cifar-resnet18", "convnet", "torchvision:resnet18"]

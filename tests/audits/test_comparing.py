@@ -9,11 +9,11 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from holdfast.audits.checks.attacks.attack_bench import fallen
+from holdfast.audits.checks.attacks.trust import fallen
 from holdfast.audits.checks.groups.group_accuracy import TAKEN
 from holdfast.audits.comparing import against
 from holdfast.audits.open_models import AuditedModel as Model
-from holdfast.audits.per_image import RANKS, encode, pack_ranks
+from holdfast.audits.sample_passes import RANKS, encode, pack_ranks
 from holdfast.cli import main
 from holdfast.metrics import holm
 from holdfast.reports import read_findings

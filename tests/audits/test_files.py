@@ -8,8 +8,8 @@ import pytest
 
 from holdfast.audits.audit_folder import redaction, without_pictures
 from holdfast.audits.measuring import CheckOutcome as Outcome
-from holdfast.audits.measuring import _hash as key_of
 from holdfast.audits.measuring import read_check, write_check
+from holdfast.audits.shard_rows import hash_of
 from holdfast.types import Finding, Note
 
 OUTCOME = Outcome(
@@ -43,7 +43,7 @@ def test_a_truncated_check_is_measured_again(tmp_path: Path, keep: int) -> None:
 
 
 def test_keys_depend_on_values_and_not_on_their_order() -> None:
-    assert key_of({"a": 1, "b": [2]}) == key_of({"b": [2], "a": 1}) != key_of({"a": 1, "b": [3]})
+    assert hash_of({"a": 1, "b": [2]}) == hash_of({"b": [2], "a": 1}) != hash_of({"a": 1, "b": [3]})
 
 
 def test_a_picture_takes_along_what_describes_it() -> None:

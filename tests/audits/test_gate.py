@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.audits.check_settings import make_checks
 from holdfast.audits.gates import Gate, Number, drop, gate_names, judge, parse_gates, target_of
 from holdfast.errors import HoldfastError
 from holdfast.parts import CHECKS
+from holdfast.settings.audit_settings import make_checks
 from holdfast.types import Finding
 
 MEASURED = dict.fromkeys(("accuracy", "groups", "attacks", "corruptions", "ood"), ("measured", ""))

@@ -71,11 +71,13 @@ def test_an_interrupted_audit_goes_on_with_what_is_missing(
     assert ran == ["accuracy", "groups", "slices"]  # the same weights behind other code are another model
 
 
-@pytest.mark.parametrize(("end", "code"), [("SIGTERM", 143), ("SIGINT", 130), ("training", 130)])
+@pytest.mark.parametrize(("end", "code"), [("SIGTERM", 143), ("SIGINT", 130), ("training", 130), ("import", 143)])
 def test_every_way_to_stop_keeps_what_was_measured(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], end: str, code: int
 ) -> None:
     def stopped(subject: Subject) -> tuple[Finding, ...]:
+        if end == "import":  # what an extension in C makes of a signal while it is imported
+            raise ImportError("initialization failed") from Interrupted(signal.SIGTERM)
         try:
             if end == "training":  # what the engine raises where a check trains a model of its own
                 raise Interrupted(signal.SIGINT, "stopped at step 3")

@@ -9,7 +9,7 @@ import torch
 
 from holdfast.audits.audit_folder import verdicts
 from holdfast.audits.checks.slices.weak_slices import Slice, attributes, slice_findings
-from holdfast.audits.per_image import encode
+from holdfast.audits.sample_passes import encode
 from holdfast.cli import main
 from holdfast.types import Finding
 from tests.audits.checks.from_logits import one_hot, split, told

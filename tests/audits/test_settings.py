@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.audits.check_settings import command_settings, parse_settings
 from holdfast.cli import main
 from holdfast.errors import HoldfastError
 from holdfast.parts import CHECKS
 from holdfast.reports.findings_file import read_findings
+from holdfast.settings.audit_settings import command_settings, parse_settings
 from holdfast.train import fit
 
 

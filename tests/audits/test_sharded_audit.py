@@ -21,15 +21,15 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import holdfast
-from holdfast.audits import sharded_audit
+from holdfast.audits import shard_workers, sharded_audit
 from holdfast.audits.checks.attacks import AttackBudget
 from holdfast.audits.run_audit import Audit
 from holdfast.audits.sample_passes import SamplePass, share_out
 from holdfast.cli import main
 from holdfast.data import Dataset
 from holdfast.errors import HoldfastError
+from holdfast.executors.executor_protocol import ThisProcess
 from holdfast.executors.leases import CELLS, holder
-from holdfast.executors.this_process import ThisProcess
 from holdfast.models import build_model
 from tests.conftest import make_data
 
@@ -397,7 +397,7 @@ def test_four_shards_of_which_one_is_killed_equal_one_process(
 ) -> None:
     """kill -9 to the worker of one shard, in the middle of its attacks: a new one continues that shard alone."""
     monkeypatch.setattr("holdfast.executors.usable_cores", lambda: 2)
-    monkeypatch.setattr(sharded_audit, "PAUSE", 0.0)
+    monkeypatch.setattr(shard_workers, "PAUSE", 0.0)
     told: list[str] = []
     with killing(tmp_path, "checks-2-of-4", "attacks") as killed:
         run(tmp_path, shards=4, tell=told.append)

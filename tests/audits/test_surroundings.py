@@ -61,7 +61,7 @@ def test_a_locale_without_utf8_and_a_wish_for_no_colour_are_respected(folder: Pa
     done = subprocess.run(words, capture_output=True, env=surroundings, check=False)
     assert done.returncode == 0, done.stderr
     assert b"\x1b[3" not in done.stdout + done.stderr
-    assert b"1 of 8 checks measured" in done.stdout
+    assert b"1 check measured" in done.stdout
     assert re.match(rb"\d\d:\d\d:\d\d ", done.stderr)
 
 

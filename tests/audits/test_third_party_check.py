@@ -9,10 +9,10 @@ from types import ModuleType
 import pytest
 
 import holdfast
-from holdfast.audits.check_settings import command_settings
 from holdfast.cli import main
 from holdfast.parts import CHECKS
 from holdfast.reports.findings_file import read_findings
+from holdfast.settings.audit_settings import command_settings
 from tests.audits.nearest import MODEL, QUICK
 
 CHECK = '''

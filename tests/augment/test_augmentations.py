@@ -11,9 +11,16 @@ from torch import Tensor
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as V
 
-from holdfast.augment.auto_augment import BINS, OPERATIONS, AutoAugment, apply_operations, strengths
+from holdfast.augment.auto_augment import (
+    BINS,
+    OPERATIONS,
+    AutoAugment,
+    apply_operations,
+    color_jitter,
+    shift_hue,
+    strengths,
+)
 from holdfast.augment.basic import Augment
-from holdfast.augment.color_jitter import color_jitter, shift_hue
 from holdfast.augment.random_boxes import (
     CROP_RATIO,
     ERASED_AREA,

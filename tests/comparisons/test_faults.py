@@ -18,17 +18,17 @@ import pytest
 import torch
 
 from holdfast.cli import main
-from holdfast.comparisons.cell_training import CellOutcome, CellTask, train_cell, train_cells
 from holdfast.comparisons.running import compare
+from holdfast.comparisons.single_run import CellOutcome, CellTask, train_cell, train_cells
 from holdfast.errors import HoldfastError
 from holdfast.executors import WorkerDied, leases, make_executor
+from holdfast.executors.executor_protocol import ThisProcess
 from holdfast.executors.leased_tasks import MOST_DEATHS
 from holdfast.executors.leases import CELLS, Holder, LeaseWatch, holder
 from holdfast.executors.local_processes import LocalProcesses
-from holdfast.executors.this_process import ThisProcess
 from holdfast.settings import TrainSettings
-from holdfast.settings.engine_settings import EngineSettings
-from tests.executors.test_leases import other_process, until
+from holdfast.settings.command_settings import EngineSettings
+from tests.forking import other_process, until
 
 NAMES = ("erm-seed0", "erm-seed1", "lff-seed0", "lff-seed1")
 

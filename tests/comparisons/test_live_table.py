@@ -10,10 +10,9 @@ import pytest
 from rich.console import Console
 
 from holdfast.comparisons import single_run
-from holdfast.comparisons.cell_training import CellTask, train_cell
-from holdfast.comparisons.live_table import LiveTable
+from holdfast.comparisons.single_run import CellTask, train_cell
 from holdfast.settings import TrainSettings, build
-from holdfast.train.progress import BarProgress, Progress
+from holdfast.train.progress import BarProgress, LiveTable, Progress
 from tests.conftest import Heard
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.errors import HoldfastError
 from holdfast.executors import make_executor
-from holdfast.settings.engine_settings import EngineSettings
+from holdfast.settings.command_settings import EngineSettings
 
 HAVE_RAY = importlib.util.find_spec("ray") is not None
 ROOT = Path(__file__).parents[2]

@@ -19,6 +19,7 @@ import torch
 from holdfast.comparisons.plans import GridCell, make_plan
 from holdfast.comparisons.running import Comparison, carry_out, compare, folder_name
 from holdfast.errors import HoldfastError
+from holdfast.files import InUse
 from holdfast.models.saved_model import load_model
 from holdfast.reports import RunFiles, read_runs
 from holdfast.reports.arms import AVERAGE, CONFLICTING
@@ -30,9 +31,8 @@ from holdfast.train import Interrupted
 from holdfast.train.checkpoints import Checkpoints
 from holdfast.train.engine import Trainer
 from holdfast.train.folder import claim
-from holdfast.train.meters import Diverged
 from holdfast.train.preparing import load_data
-from holdfast.train.processes import InUse
+from holdfast.train.step_parts import Diverged
 from tests.conftest import Heard, SignalAt
 
 BASE: dict[str, Any] = {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.executors.this_process import ThisProcess
+from holdfast.executors.executor_protocol import ThisProcess
 
 ROOT = Path(__file__).parents[2]
 TRAININGS = 26

@@ -23,7 +23,7 @@ from holdfast.executors import leases
 from holdfast.executors.leases import holder, leased
 from holdfast.train import train
 from holdfast.train.folder import read_settings
-from tests.executors.test_leases import other_process, until
+from tests.forking import other_process, until
 
 from .test_tuning import ASKED, data
 

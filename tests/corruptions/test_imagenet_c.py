@@ -14,8 +14,8 @@ from torch import Tensor
 
 from holdfast.corruptions import SEVERITIES, corrupt, corruption_names, jpeg, weather
 from holdfast.corruptions.blur import glass_blur, smear
-from holdfast.corruptions.draws import normal, uniform, whole
 from holdfast.corruptions.imagenet_c import TABLES
+from holdfast.corruptions.pixels import normal, uniform, whole
 from holdfast.corruptions.weather import plasma
 from holdfast.errors import HoldfastError
 from holdfast.parts import CORRUPTIONS

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast.curvature.derivatives import many_derivatives
+from holdfast.curvature.operator import many_derivatives
 
 CASES: dict[str, tuple[Callable[..., Tensor], tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "plain": (F.conv2d, (2, 3, 6, 5), (4, 3, 3, 3), {}),

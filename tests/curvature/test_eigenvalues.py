@@ -234,3 +234,44 @@ def test_rayleigh_quotients_of_eigenvectors_have_no_residual() -> None:
     tilted = torch.nn.functional.normalize(vectors.T[:1] + vectors.T[1:2])
     found, residuals = rayleigh(a.mv, tilted)
     assert (float(found), float(residuals)) == pytest.approx((0.5, 1.5))
+
+
+def in_tf32(a: torch.Tensor) -> torch.Tensor:
+    """With the ten bits of mantissa that TF32 keeps."""
+    bits = a.float().contiguous().view(torch.int32)
+    return ((bits + (1 << 12)) & ~((1 << 13) - 1)).view(torch.float32)
+
+
+def test_a_rough_matrix_finds_the_vectors_and_the_exact_one_measures_them() -> None:
+    """Seen through TF32, eigenvalues are still those of the exact matrix, at ``top`` of its products."""
+    a = matrix_of([380.0, 250.0, 200.0, 165.0, 160.0, *torch.linspace(-5, 40, 295).tolist()], dtype=torch.float32)
+    counted: list[int] = []
+
+    def exact(v: torch.Tensor) -> torch.Tensor:
+        counted.append(1)
+        return a @ v
+
+    def rough(v: torch.Tensor) -> torch.Tensor:
+        return in_tf32(a) @ in_tf32(v)
+
+    found = lanczos(exact, draw(300, dtype=torch.float32), tolerance=1e-3, rough=rough)
+    assert len(counted) == 5
+    assert found.exact
+    assert found.converged.all()
+    torch.testing.assert_close(found.eigenvalues, largest(a, 5), rtol=2e-6, atol=0)
+    alone = lanczos(rough, draw(300, dtype=torch.float32), tolerance=1e-3)
+    assert (alone.eigenvalues / largest(a, 5) - 1).abs().max() > 2e-6, "the rough one alone is further off"
+
+
+def test_where_the_rough_matrix_is_too_rough_the_exact_one_does_it_all() -> None:
+    a = matrix_of([10.0, 9.0, 8.0, *torch.linspace(-1, 1, 77).tolist()])
+    off = a + 0.02 * (draw(80, 80, seed=3) + draw(80, 80, seed=3).T)
+    found = lanczos(a.mv, draw(80), top=3, tolerance=1e-6, rough=off.mv)
+    torch.testing.assert_close(found.eigenvalues, largest(a, 3), rtol=1e-9, atol=0)
+    assert found.converged.all()
+    assert found.products > lanczos(a.mv, draw(80), top=3, tolerance=1e-6).products
+
+
+def test_rows_begin_where_kernels_are_the_same() -> None:
+    space = Krylov(matrix_of([1.0] * 77).mv, draw(77), 5)
+    assert {row.data_ptr() % 512 for row in space.rows} == {space.rows.data_ptr() % 512}

@@ -13,7 +13,16 @@ import torch
 
 from holdfast.corruptions import corrupt
 from holdfast.data import ArraySplit, Dataset, FileSplit, Split, aligned_groups, load
-from holdfast.data.biased import COLOURS, VARIANTS, balanced_groups, biased_groups, make_biased, marks, palette
+from holdfast.data.biased import (
+    COLOURS,
+    VARIANTS,
+    balanced_groups,
+    biased_groups,
+    make_biased,
+    marks,
+    palette,
+    write_set,
+)
 from holdfast.data.readers.corrupted_cifar10 import KINDS, corrupted_cifar10, make_corrupted_cifar10
 from holdfast.errors import HoldfastError
 from tests.data.pictures import write_class_folder
@@ -355,3 +364,11 @@ def test_files_are_painted_as_they_are_read(tmp_path: Path) -> None:
     manifest = make_biased(source, "background", out=tmp_path / "made.npz", conflict=0.25)
     assert manifest.counts["train"]["conflicting"] == 5
     assert load(tmp_path / "made.npz").shape == (3, 20, 20)
+
+
+@pytest.mark.parametrize(("kind", "word"), [("coloured", "colour"), ("watermark",) * 2, ("background",) * 2])
+def test_a_variant_says_what_its_groups_are_and_its_file_keeps_it(kind: str, word: str, tmp_path: Path) -> None:
+    made = VARIANTS[kind](load("digits"))
+    assert made.group_attribute == word
+    write_set(made, tmp_path / "set.npz", made_from="digits", settings={})
+    assert load(tmp_path / "set.npz").group_attribute == word

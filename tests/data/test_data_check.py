@@ -147,7 +147,7 @@ def test_groups_of_the_embedded_set_are_shown() -> None:
 
 def test_files_go_through_the_pool_in_pieces(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = check_data(folder)
-    monkeypatch.setattr("holdfast.data.unreadable_files.CHUNK", 2)
+    monkeypatch.setattr("holdfast.data.usable_data.CHUNK", 2)
     assert check_data(folder) == whole
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +13,19 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+import holdfast
 from holdfast.augment.basic import Augment, crop_and_flip, cutout
-from holdfast.data import ArraySplit, Dataset, FileSplit
-from holdfast.data.loaders import PREFETCH, ResidentLoader, StreamLoader
+from holdfast.cli import main
+from holdfast.data import ArraySplit, Dataset, FileSplit, loaders
+from holdfast.data.loaders import (
+    PREFETCH,
+    ResidentLoader,
+    StreamLoader,
+    choose_reading,
+    decoding_seconds,
+    make_loader,
+)
+from holdfast.data.splits import WrappedSplit
 from holdfast.errors import HoldfastError
 from holdfast.settings import AugmentSettings
 from holdfast.train import fit
@@ -31,7 +42,7 @@ def as_files(split: ArraySplit, folder: Path) -> FileSplit:
     return FileSplit(paths, split.labels, split.groups, size=split.shape[1:], channels=split.shape[0])
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, 2, None])
 def test_training_from_files_equals_training_from_memory(workers: int, tmp_path: Path) -> None:
     resident = make_data(channels=3)
     files = Dataset("files", resident.classes, as_files(resident.train, tmp_path / "a"), None,
@@ -40,6 +51,71 @@ def test_training_from_files_equals_training_from_memory(workers: int, tmp_path:
     from_memory, from_files = (fit(d, workers=workers, **settings) for d in (resident, files))
     assert same_weights(from_memory.model, from_files.model)
     assert from_memory.history[-1]["test_loss"] == from_files.history[-1]["test_loss"]
+
+
+def test_few_files_are_decoded_once_and_many_by_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loaders, "usable_cores", lambda: 4)
+    few = as_files(make_split(20, 3, seed=0), tmp_path / "few")
+    many = FileSplit([few.paths[0]] * 200_000, torch.zeros(200_000, dtype=torch.int64), torch.zeros(200_000), (8, 8), 1)
+    assert (choose_reading(few).kind, choose_reading(few).workers) == ("resident", 0)
+    assert "20 files take about 0.0012 s" in choose_reading(few).why
+    assert (choose_reading(many).kind, choose_reading(many).workers) == ("stream", 4)
+    some = many.subset(torch.arange(30_000))  # 1.8 s: more than workers take for one pass, and less than for ten
+    assert choose_reading(some).kind == "stream"
+    assert choose_reading(some, passes=10).kind == "resident"
+    large = replace(some, size=(256, 256))  # 2 GB
+    assert (choose_reading(large, passes=10).kind, choose_reading(large, passes=10).workers) == ("stream", 4)
+    huge = replace(few, size=(4096, 4096))  # 336 MB, of which no file takes long
+    assert (choose_reading(huge).kind, choose_reading(huge).workers) == ("stream", 0)
+    painted = WrappedSplit(few, few.labels, few.groups)
+    assert choose_reading(painted).kind == "resident"
+
+
+def test_what_is_asked_for_is_done(tmp_path: Path) -> None:
+    few = as_files(make_split(20, 3, seed=0), tmp_path / "few")
+    for workers in (0, 3):
+        found = choose_reading(few, workers=workers)
+        assert (found.kind, found.workers) == ("stream", workers)
+    assert choose_reading(few, kind="stream").kind == "stream"
+    assert choose_reading(few, decode="gpu").kind == "stream"
+    assert choose_reading(few, kind="resident", workers=3).kind == "resident"
+    assert decoding_seconds(make_split(20, 3, seed=0)) is None
+    with pytest.raises(HoldfastError, match="workers must be >= 0, got -1"):
+        make_loader(few, batch_size=4, device=CPU, workers=-1)
+
+
+def test_no_command_starts_workers_for_a_small_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = make_data(channels=3)
+    assert data.test is not None
+    for name, split in (("train", data.train), ("test", data.test)):
+        for i, (image, label) in enumerate(zip(split.images, split.labels.tolist(), strict=True)):
+            path = tmp_path / "photos" / name / data.classes[label] / f"{i}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(np.asarray(image.permute(1, 2, 0))).save(path)
+    started: list[int] = []
+    of_torch = loaders.DataLoader
+
+    def counted(*args: Any, num_workers: int = 0, **kwargs: Any) -> Any:
+        started.append(num_workers)
+        return of_torch(*args, num_workers=num_workers, **kwargs)
+
+    monkeypatch.setattr(loaders, "DataLoader", counted)
+    photos, run = str(tmp_path / "photos"), str(tmp_path / "run")
+    words = ["train", "--data", photos, "--device", "cpu", "--epochs", "1"]
+    assert main([*words, "--plan"]) == 0
+    assert "--workers 0: decoded once, into memory: 96 files take about" in capsys.readouterr().out
+    assert main([*words, "--out", run]) == 0
+    assert "decoded once, into memory: 96 files" in (tmp_path / "run" / "run.yaml").read_text()
+    assert main(["audit", run, "--checks", "accuracy", "--device", "cpu", "--out", str(tmp_path / "audit")]) == 0
+    table = str(tmp_path / "table.csv")
+    assert main(["predict", run, "--data", photos + "/test", "--device", "cpu", "--out", table]) == 0
+    holdfast.find_shortcuts(photos, epochs=1, device="cpu", test=False, progress=False)
+    assert not any(started)
+    assert main([*words, "--out", str(tmp_path / "asked"), "--workers", "1"]) == 0
+    assert 1 in started
+    assert "chosen_workers" not in (tmp_path / "asked" / "run.yaml").read_text()
 
 
 @pytest.mark.parametrize("kind", ["resident", "stream"])

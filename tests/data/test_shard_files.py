@@ -228,3 +228,15 @@ def test_open_shards_are_few_however_many_there_are(shards: Path, monkeypatch: p
     assert len(split.paths.table.shards) > 2  # type: ignore[attr-defined]
     split.read(torch.arange(len(split)))
     assert len(split.paths.table.source._open) == 1  # type: ignore[attr-defined]
+
+
+def test_a_shard_stays_open_for_its_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.tar").write_bytes(b"0123456789")
+    source, read = LocalShards(str(tmp_path)), os.pread
+
+    def late(file: int, size: int, offset: int) -> bytes:
+        source._open.clear()  # as another thread does that opens the same shard, or one too many
+        return read(file, size, offset)
+
+    monkeypatch.setattr(os, "pread", late)
+    assert source.read("a.tar", 2, 3) == b"234"

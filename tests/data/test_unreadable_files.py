@@ -11,7 +11,7 @@ import pytest
 import holdfast
 from holdfast.cli import main
 from holdfast.data import load
-from holdfast.data.unreadable_files import SKIPPED
+from holdfast.data.usable_data import SKIPPED
 from holdfast.errors import HoldfastError
 from tests.data.pictures import noise, truncated_jpeg, write, write_class_folder
 
@@ -89,6 +89,32 @@ def test_a_training_stops_by_default_and_skips_when_told_so(folder: Path, tmp_pa
     assert len(rows(audit / "samples.csv")) == 2
     assert len(rows(audit / "unreadable.csv")) == 2
     assert "cannot be read and are skipped" in (audit / "findings.json").read_text()
+
+
+@pytest.mark.parametrize("trained", [True, False], ids=["run", "python"])
+def test_an_audit_stops_by_default_and_skips_when_told_so(
+    trained: bool, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever the model was trained on, and whether we know of it."""
+    if trained:
+        for kind in ("ant", "bee"):
+            write_class_folder(tmp_path / "whole" / kind, 8, side=8)
+        model = str(tmp_path / "run")
+        holdfast.fit(tmp_path / "whole", out=model, epochs=1, device="cpu", workers=0, image_size=8, progress=False)
+    else:
+        (tmp_path / "mine.py").write_text(
+            "import torch\ndef dark(): return lambda x: x.mean((1, 2, 3))[:, None] * -torch.ones(2)\n"
+        )
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.syspath_prepend(tmp_path)
+        model = "python:mine:dark"
+    words = ["audit", model, "--data", str(folder), "--checks", "accuracy", "--device", "cpu", "--workers", "0"]
+    words += ["--class-map", "order"]
+    assert main([*words, "--out", str(tmp_path / "stopped")]) == 2
+    assert "cannot read image" in capsys.readouterr().err
+    assert main([*words, "--out", str(tmp_path / "audit"), "--skip-unreadable"]) == 0
+    assert len(rows(tmp_path / "audit/samples.csv")) == 2
+    assert "1d.png" in (tmp_path / "audit/unreadable.csv").read_text()
 
 
 def test_predictions_and_scores_have_rows_that_say_so(folder: Path, flat: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from vae_report.digits_anomalies import make_digits_anomalies
 
-from holdfast.data.anomaly_making import DAMAGES
+from holdfast.data.making import DAMAGES
 from holdfast.detect import MinimiseSettings, train_rotation
 from holdfast.detect.features import RotationExtractor
 from holdfast.train.rotation import CHANGES, TURNS, blurred, change_each, flattened, mixed, pasted, rotation_card

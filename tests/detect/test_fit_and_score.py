@@ -248,7 +248,7 @@ def test_pages_say_what_was_found(detector: Path, pictures: Path, tmp_path: Path
         ["normal", str(confusion["true_negative"]), str(confusion["false_positive"])],
         ["anomalous", str(confusion["false_negative"]), str(confusion["true_positive"])],
     ]
-    assert "Where fused lies" in str(section)
+    assert "Distribution of fused" in str(section)
     describe("digits", out=tmp_path / "m", epochs=1, device="cpu")
     page = (tmp_path / "m" / "report.html").read_text(encoding="utf-8")
     assert "digits: from its code a linear probe tells the class of" in page

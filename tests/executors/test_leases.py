@@ -7,8 +7,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,35 +26,12 @@ from holdfast.executors.leases import (
     sweep,
     sweep_all,
 )
+from holdfast.files import InUse
 from holdfast.train.folder import claim
-from holdfast.train.processes import InUse
 from holdfast.train.progress import Progress
+from tests.forking import other_process, until
 
 SHORT = 0.4
-
-
-@contextmanager
-def other_process(work: Callable[[], None]) -> Iterator[int]:
-    """Another process at work; gone at the end."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            work()
-        finally:
-            os._exit(0)
-    try:
-        yield pid
-    finally:
-        for signum in (signal.SIGKILL, signal.SIGCONT):
-            os.kill(pid, signum)
-        os.waitpid(pid, 0)
-
-
-def until(true: Callable[[], object], seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.01)
 
 
 def written(lease: Lease, text: str) -> None:

@@ -15,7 +15,7 @@ from holdfast.audits.run_audit import audit
 from holdfast.cli import main
 from holdfast.data import Dataset, load
 from holdfast.errors import HoldfastError
-from holdfast.exports import export, export_formats, export_model
+from holdfast.exports import export, export_files, export_model
 from holdfast.models import load_model, open_model
 from holdfast.train import fit
 from tests.conftest import make_data
@@ -124,7 +124,7 @@ def test_a_file_that_differs_is_not_kept(digits: Dataset, run: Path, tmp_path: P
             def forward(self, images: Tensor) -> Tensor:
                 return self.net(images) + 0.01 * images.mean()
 
-        export_formats.write_torchscript(Off(), x, path, says)
+        export_files.write_torchscript(Off(), x, path, says)
 
     monkeypatch.setitem(export_model.WRITERS, "torchscript", wrong)
     with pytest.raises(HoldfastError, match="does not agree with the run: outputs differ by up to 0.00.*nothing was"):
@@ -185,7 +185,7 @@ def test_bad_requests_are_refused(
 
 
 def test_without_onnx_the_extra_is_named(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export_formats, "find_spec", lambda name: None)
+    monkeypatch.setattr(export_files, "find_spec", lambda name: None)
     with pytest.raises(HoldfastError, match=r"needs onnx, onnxscript, onnxruntime; run: .*holdfast\[onnx\]"):
         export(run, out=tmp_path / "m.onnx")
 

@@ -11,12 +11,10 @@ from typing import Any
 
 from rich.console import Console
 
-from holdfast.reports.console import findings_table, rich_table
 from holdfast.reports.findings_file import FindingsFile, read_findings
 from holdfast.reports.html import report_folders
-from holdfast.reports.junit import junit
-from holdfast.reports.markdown import markdown
 from holdfast.reports.overview import gates, overview, side_by_side, verdict
+from holdfast.reports.renderings import findings_table, junit, markdown, rich_table
 from tests.fuzz.mutations import damaged, disturb
 
 SAMPLE = Path(__file__).parents[2] / "docs" / "sample" / "audit"

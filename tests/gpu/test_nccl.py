@@ -10,7 +10,7 @@ import torch
 from torch.distributed import TCPStore
 
 from holdfast.data import ArraySplit, Dataset
-from holdfast.train import fit
+from holdfast.train import fit, shared_batch
 from tests.conftest import PLAIN, Heard, brisk, flat_weights, make_data
 
 pytestmark = [
@@ -48,6 +48,7 @@ def one_rank(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_a_captured_step_with_nccl_equals_a_plain_one(
     method: str, ascent: str, sync: bool, one_rank: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(shared_batch, "ALONE_TOO", True)
     settings = {**COMMON, "method": brisk(method), "ascent": ascent, "capture": "on", "sync_batchnorm": sync}
     data, heard = make_data(100, channels=3, groups=2), Heard()
     together = fit(data, progress=heard, **settings)

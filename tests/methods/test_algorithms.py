@@ -21,8 +21,8 @@ from holdfast.methods import Context, Method, State
 from holdfast.models import Normalised
 from holdfast.rng import Generators
 from holdfast.settings import MethodSettings
-from holdfast.train.meters import Meters
 from holdfast.train.step import Step
+from holdfast.train.step_parts import Meters
 from holdfast.types import Batch
 
 RATE, CLASSES, N = 0.1, 3, 12

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from holdfast.errors import HoldfastError
-from holdfast.models.preprocessing import only_tensor, rows
+from holdfast.models.adapters import only_tensor, rows
 
 LOGITS = torch.rand(2, 3)
 FEATURES = torch.rand(2, 8)

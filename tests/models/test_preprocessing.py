@@ -11,7 +11,7 @@ from torchvision.transforms.functional import center_crop
 
 from holdfast.errors import HoldfastError
 from holdfast.models import IMAGENET, NONE, PreprocessedModel, Preprocessing
-from holdfast.models.preprocessing import fit_channels, fit_size
+from holdfast.models.adapters import fit_channels, fit_size
 
 
 def prepared(

@@ -15,6 +15,8 @@ import torch.distributed as dist
 from filelock import FileLock
 from torch.multiprocessing import start_processes
 
+from tests.train.ranks import PROCESSES
+
 Work = Callable[[int], dict[Any, Any]]
 
 
@@ -40,7 +42,9 @@ def _run(rank: int, work: Work, folder: str) -> None:
 
 
 def _start(work: Work, folder: Path) -> None:
-    started = start_processes(_run, (work, str(folder)), nprocs=2, join=False, start_method="spawn")
+    started = start_processes(
+        _run, (work, str(folder)), nprocs=2, join=False, start_method=PROCESSES.get_start_method()
+    )
     assert started is not None
     deadline = time.monotonic() + 300
     while time.monotonic() < deadline:

@@ -17,7 +17,7 @@ from vae_report.study import JOBS, in_order
 from vae_report.tables import FAITHFUL, intervals, markdown, squared_error, training
 
 from holdfast.errors import HoldfastError
-from holdfast.reports.markdown import table
+from holdfast.reports.renderings import markdown_table
 from holdfast.reports.svg.lines import Line
 
 PNG = "iVBORw0KGgo="
@@ -197,7 +197,7 @@ def test_the_published_page_is_what_the_committed_results_say() -> None:
     fallen = json.loads((root / "papers/vae-report/results/gpu_sigmoid.json").read_text())["records"]
     for block in (training(fallen), intervals(fallen)):
         assert block is not None
-        assert "\n".join(table(block)) in page
+        assert "\n".join(markdown_table(block)) in page
     missing = page.partition("## Not run yet")[2]
     for job in JOBS:
         assert (f"- `{job}`\n" in missing) != any(r["job"] == job for r in records)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from holdfast.cli import main
 from holdfast.data import load
 from holdfast.errors import HoldfastError
 from holdfast.quality import DataReport, check_data
-from holdfast.quality.label_errors import assign_folds
+from holdfast.quality.label_errors import JudgedLabels, assign_folds
 from tests.data.pictures import noise, truncated_jpeg, write
 from tests.detect.conftest import Recorder
 
@@ -64,6 +65,16 @@ def test_flipped_labels_are_found_by_models_that_never_saw_them(
     assert report.label_errors["train"].noise == pytest.approx(0.05, abs=0.05)
     assert set(report.label_errors) == {"train", "test"}
     assert "labels of the train split are probably wrong" in report.to_text()
+
+
+@pytest.mark.slow
+def test_what_is_said_of_the_share_that_is_wrong(report: DataReport) -> None:
+    (first, *_) = report.label_errors["train"].suspects
+    for least, words in ((0.837, "at least 84% of those listed should be wrong"), (None, "too few to say how many")):
+        judged = JudgedLabels((first,), noise=0.05, accuracy=0.9, n=100, least_precision=least)
+        assert words in replace(report, label_errors={"train": judged}).to_text()
+    none = JudgedLabels((), noise=0.0, accuracy=0.9, n=100)
+    assert "too few to say" not in replace(report, label_errors={"train": none}).to_text()
 
 
 @pytest.mark.slow

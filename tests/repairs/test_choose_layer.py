@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from holdfast.repairs.choose_layer import SMALL, cells_of_errors, fit_layer
-from holdfast.repairs.held_out import StoredFeatures
+from holdfast.repairs.choose_layer import SMALL, StoredFeatures, cells_of_errors, fit_layer
 from holdfast.repairs.last_layer import LinearHead, cells_of, fit_head, group_scores
-from holdfast.settings.repair_settings import RepairSettings
+from holdfast.settings.command_settings import RepairSettings
 from tests.repairs.test_last_layer import spurious
 
 QUICK = RepairSettings(repeats=2, folds=3, strengths=(0.01, 0.1, 1.0), gammas=(0.0, 2.0, 4.0, 6.0), pulls=(0.01, 0.1))

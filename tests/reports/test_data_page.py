@@ -12,8 +12,8 @@ import pytest
 
 from holdfast.data.data_check import scan_data
 from holdfast.quality.label_errors import JudgedLabels, SuspectLabel
-from holdfast.quality.quality_files import PAGE, findings_of, write_check
-from holdfast.settings.quality_settings import QualitySettings
+from holdfast.quality.quality_check import PAGE, findings_of, write_check
+from holdfast.settings.command_settings import QualitySettings
 from tests.data.pictures import noise, truncated_jpeg, write
 from tests.reports.test_browser import overflow, serious_problems
 
@@ -57,7 +57,7 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> Path:
             noise=0.125,
             accuracy=0.41,
             n=len(scan.data.splits[split]),
-            expected_precision=0.97,
+            least_precision=0.97,
         )
         for split in ("train", "test")
     }

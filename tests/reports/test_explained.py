@@ -62,6 +62,20 @@ def test_confidences_are_shares_of_the_whole_test_set() -> None:
     assert "wrong 0.0" in chart.svg
 
 
+def test_each_of_several_models_has_a_chart_of_its_own_on_one_scale() -> None:
+    """Right and wrong of four models would be eight lines."""
+    runs = []
+    for name, share in (("a", 0.25), ("b", 0.5), ("c", 0.75), ("d", 1.0)):
+        reliability = {"low": [0.0, 0.5], "high": [0.5, 1.0], "n": [4, 6], "accuracy": [share, 1.0]}
+        found = Finding("accuracy", "ece", 0.1, 10, evidence={"reliability": reliability})
+        runs.append(RunFiles(name, settings={"method": name}, findings=(CLEAN, found)))
+    charts = blocks(accuracy(runs), Chart)
+    own = [charts[f"Confidence when right and when wrong: {name}"] for name in "abcd"]
+    assert [points(chart)[0] for chart in own] == [(25.0, 10.0), (25.0, 20.0), (25.0, 30.0), (25.0, 40.0)]
+    scales = [re.findall(r'class="tick"[^>]*>([^<]+)<', str(chart.svg)) for chart in own if isinstance(chart, Chart)]
+    assert scales == [scales[0]] * 4
+
+
 def test_damaged_bins_are_not_drawn() -> None:
     for given in ({"low": "x", "n": [1]}, 3, {"low": [0.1], "high": [0.2], "n": [None], "accuracy": [1.0]}):
         found = Finding("accuracy", "ece", 0.1, 10, evidence={"reliability": given})

@@ -13,7 +13,7 @@ import torch
 from scipy.stats import ttest_ind  # type: ignore[import-untyped]
 from torch import Tensor
 
-from holdfast.audits.checks.attacks.attack_bench import withstood
+from holdfast.audits.checks.attacks.trust import withstood
 from holdfast.metrics import bounded_mean, mcnemar, paired_difference, proportion
 from holdfast.reports import RunFiles, read_runs
 from holdfast.reports.arms import arms

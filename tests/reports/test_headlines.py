@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from holdfast.reports import RunFiles
 from holdfast.reports.findings_file import CheckRecord
 from holdfast.reports.html import render
 from holdfast.types import Finding
+from tests.reports.fake_runs import COLOURS, png
 from tests.reports.page import Page
 
 DATA = {"name": "birds"}
@@ -78,6 +81,15 @@ def compared(value: float, low: float, high: float, p: float) -> tuple[Finding, 
     return tuple(found)
 
 
+def attacks_compared(value: float, low: float, high: float) -> tuple[Finding, ...]:
+    """Of "new", against "old": accuracy under attack, which gains, and clean accuracy, which loses."""
+    where = {"against": "old", "measure": "robust_accuracy", **RADIUS}
+    return (
+        Finding("against", "lead", -0.032, 5794, -0.037, -0.027, {"against": "old", "measure": "accuracy"}),
+        Finding("against", "lead", value, 100, low, high, where),
+    )
+
+
 CLEAN_TEXT = "net on birds: 93.1 % clean accuracy on 5,794 images"
 OLD = audit(CLEAN, *conflicting(0.445), name="old")
 AUDITS: dict[str, tuple[tuple[RunFiles, ...], str]] = {
@@ -112,6 +124,13 @@ AUDITS: dict[str, tuple[tuple[RunFiles, ...], str]] = {
         "old has 98.1 % bias-aligned accuracy, but 44.5 % bias-conflicting accuracy. new reaches 67.7 % (+23.2 points, "
         "95 % interval 20.5 to 25.8, on the same 2,897 images)",
     ),
+    "two models, one robust": (
+        (audit(CLEAN, *attacked(0.3), name="old"),
+         audit(CLEAN, *attacked(0.83), *attacks_compared(0.53, 0.42, 0.62), name="new")),
+        "old has 92.0 % clean accuracy on 100 images, but 30.0 % accuracy under attack (radius 8/255). new reaches "
+        "83.0 % (+53.0 points, 95 % interval 42.0 to 62.0, on the same 100 images). Its clean accuracy is 3.2 points "
+        "lower (95 % interval 2.7 to 3.7)",
+    ),
     "two models that do not differ": (
         (OLD, audit(CLEAN, *conflicting(0.451), *compared(0.006, -0.012, 0.024, 0.5), name="new")),
         "old has 98.1 % bias-aligned accuracy, but 44.5 % bias-conflicting accuracy. new has 45.1 % (+0.6 points, "
@@ -126,6 +145,11 @@ AUDITS: dict[str, tuple[tuple[RunFiles, ...], str]] = {
         (audit(CLEAN, *conflicting(0.445), name="<script>alert(1)</script>\x1b[31m"),),
         "<script>alert(1)</script>\\x1b[31m on birds: 93.1 % clean accuracy on 5,794 images; 98.1 % bias-aligned "
         "accuracy, but 44.5 % bias-conflicting accuracy (95 % interval 42.5 to 46.5, n = 2,897)",
+    ),
+    "a named shortcut": (
+        (replace(audit(CLEAN, *conflicting(0.445)), data={"name": "birds", "group_attribute": "background"}),),
+        f"{CLEAN_TEXT}; 98.1 % bias-aligned accuracy, but 44.5 % bias-conflicting accuracy (95 % interval 42.5 to "
+        "46.5, n = 2,897): the model relies on background",
     ),
     "warnings": (
         (audit(CLEAN, *conflicting(0.445), warnings=["preprocessing is probably wrong", "few images"]),),
@@ -179,6 +203,25 @@ def trained(method: str, seed: int, *, spread: float = 0.01) -> RunFiles:
 def test_a_comparison_tells_the_story_against_plain_training(methods: tuple[str, ...], seeds: int, said: str) -> None:
     runs = [trained(method, seed) for method in methods for seed in range(seeds)]
     assert Page(render(runs)).text("h1")[0].replace("\u00a0", " ") == said
+
+
+def test_a_comparison_names_the_shortcut_where_the_data_does() -> None:
+    named = {"name": "digits", "group_attribute": "colour"}
+    runs = [replace(trained(method, seed), data=named) for method in ("erm", "lff") for seed in range(3)]
+    (said,) = Page(render(runs)).text("h1")
+    assert said.startswith("Plain training (erm) relies on colour: ")
+    assert said.endswith(" without colour labels")
+    long = [replace(run, data={**named, "group_attribute": "x" * 400}) for run in runs]
+    assert Page(render(long)).text("h1")[0].startswith("Plain training (erm) relies on a shortcut: ")
+
+
+def test_pictures_are_of_the_model_that_the_sentence_begins_with() -> None:
+    """Of an audit against another model: the other's failures, wherever it stands in the list."""
+    wrong = {"png": png("7", COLOURS["red"]), "label": "7", "prediction": "1", "confidence": 0.9}
+    shown = Finding("accuracy", "samples", None, 0, evidence={"pictures": [wrong]})
+    new = audit(CLEAN, *conflicting(0.677), *compared(0.232, 0.205, 0.258, 1e-9), shown, name="new")
+    old = audit(CLEAN, *conflicting(0.445), shown, name="old")
+    assert "What old gets wrong" in Page(render([new, old])).text("h3")
 
 
 def test_a_gain_that_the_seeds_do_not_show_is_not_called_one() -> None:

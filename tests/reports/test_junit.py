@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from holdfast.reports.junit import junit
+from holdfast.reports.renderings import junit
 from tests.reports.audits import audited
 
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from holdfast.reports.markdown import MOST_ROWS, escape, markdown
+from holdfast.reports.renderings import MOST_ROWS, markdown, markdown_text
 from holdfast.types import Finding
 from tests.reports.audits import audited
 
@@ -70,4 +70,4 @@ def test_hostile_names_stay_names(name: str) -> None:
 
 
 def test_an_escape_is_not_escaped_by_the_next() -> None:
-    assert escape("\\|") == "\\\\\\|"
+    assert markdown_text("\\|") == "\\\\\\|"

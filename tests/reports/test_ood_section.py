@@ -46,7 +46,7 @@ def corners(chart: Chart) -> list[float]:
 def test_one_model_shows_its_best_scores() -> None:
     section = made(run("erm", 0.8))
     shown = charts(section.blocks)
-    assert list(shown) == ["AUROC", "ROC", "Precision and recall", "Where energy lies"]
+    assert list(shown) == ["AUROC", "ROC", "Precision and recall", "Distribution of energy"]
     assert len(corners(shown["ROC"])) == 4
     assert "mahalanobis" not in shown["ROC"].svg
     assert not [b for b in section.blocks if isinstance(b, Details) and b.summary == "Curves of each"]
@@ -68,8 +68,8 @@ def test_all_scores_of_each_model_are_there_on_demand() -> None:
     (each,) = [b for b in made(*runs).blocks if isinstance(b, Details) and b.summary == "Curves of each"]
     shown = charts(each.blocks)
     assert list(shown) == [
-        "ROC, erm", "Precision and recall, erm", "Where energy lies, erm",
-        "ROC, lff", "Precision and recall, lff", "Where knn lies, lff",
+        "ROC, erm", "Precision and recall, erm", "Distribution of energy, erm",
+        "ROC, lff", "Precision and recall, lff", "Distribution of knn, lff",
     ]  # fmt: skip
     assert len(set(corners(shown["ROC, erm"]))) == 1
     assert corners(shown["ROC, erm"])[0] > corners(shown["ROC, lff"])[0]

@@ -16,12 +16,10 @@ from markdown_it import MarkdownIt
 from rich.console import Console
 
 from holdfast.reports import read_findings, read_runs
-from holdfast.reports.console import findings_table, rich_table
 from holdfast.reports.findings_file import FindingsFile
 from holdfast.reports.html import render
-from holdfast.reports.junit import junit
-from holdfast.reports.markdown import markdown
 from holdfast.reports.overview import gates, overview, side_by_side
+from holdfast.reports.renderings import findings_table, junit, markdown, rich_table
 from holdfast.types import Finding
 from tests.reports.page import Cell, Page
 

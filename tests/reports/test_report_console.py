@@ -9,8 +9,8 @@ from rich.console import Console, RenderableType
 
 from holdfast.reports import RunFiles, comparison_table, findings_table
 from holdfast.reports.arms import arms
-from holdfast.reports.console import paired_console
 from holdfast.reports.html import render
+from holdfast.reports.renderings import paired_console
 from tests.reports.fake_runs import finding
 from tests.reports.page import Page
 

@@ -217,7 +217,7 @@ def test_paired_differences_are_the_findings() -> None:
     (row,) = table.rows
     assert table.caption == "Paired differences: new − old"
     assert [c.text for c in row] == ["clean accuracy", "3.4 (1.0 to 5.8)", "60", "26", "0.0062", "1,000"]
-    assert "corrected by Holm's method for all comparisons" in table.note
+    assert "corrected for all comparisons of the audit (Holm)" in table.note
     two = paired([*leads(FOUND, {}, "new"), *leads(FOUND, {}, "newer")])
     assert two is not None
     assert two.caption == "Paired differences"

@@ -1,26 +1,35 @@
-"""The sample report that the documentation shows is what this code makes of its findings."""
+"""The reports of the documentation's gallery are made from findings in the repository, by commands that it names."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+import pytest
+
 from holdfast.reports import read_runs
 from holdfast.reports.findings_file import is_as_written
 from holdfast.reports.html import render
 
-SAMPLE = Path(__file__).parents[2] / "docs" / "sample"
+DOCS = Path(__file__).parents[2] / "docs"
+SAMPLE = DOCS / "sample"
+GALLERY = (SAMPLE / "audit", DOCS / "gallery" / "fashion")
 
 
-def test_the_sample_is_up_to_date_and_small() -> None:
-    shown = (SAMPLE / "report.html").read_bytes()
-    made = render(read_runs([SAMPLE / "audit"])).encode("utf-8")
-    assert shown == made, "make it anew: holdfast report docs/sample/audit --out docs/sample/report.html"
-    assert len(shown) < 1_200_000
+@pytest.mark.parametrize("folder", GALLERY, ids=lambda folder: folder.parent.name)
+def test_a_report_of_the_gallery_is_small_and_tells_what_it_is_about(folder: Path) -> None:
+    page = render(read_runs([folder]))
+    assert 500_000 < len(page.encode("utf-8")) < 1_500_000
+    assert 'class="answers"' in page, "the filters have samples to search"
+    assert 'class="look"' in page
+    assert all(path.stat().st_size < 2**20 for path in folder.rglob("*.json"))
 
 
-def test_the_page_names_the_command_that_measured_the_sample() -> None:
-    page = (SAMPLE.parent / "how-to" / "read-the-report.md").read_text(encoding="utf-8").replace("\\\n", "")
-    for path in SAMPLE.glob("audit/*/findings.json"):
+@pytest.mark.parametrize("folder", GALLERY, ids=lambda folder: folder.parent.name)
+def test_the_gallery_names_the_command_that_measured_it(folder: Path) -> None:
+    page = " ".join((DOCS / "gallery" / "index.md").read_text(encoding="utf-8").replace("\\\n", "").split())
+    found = list(folder.glob("*/findings.json"))
+    assert len(found) == 2
+    for path in found:
         assert is_as_written(path)
-        assert json.loads(path.read_bytes())["run"]["command"] in " ".join(page.split())
+        assert json.loads(path.read_bytes())["run"]["command"].removesuffix(" --quiet") in page

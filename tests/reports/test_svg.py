@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.reports.svg import linear_ticks, log_ticks
 from holdfast.reports.svg.bars import Bar, BarRow, bar_chart
 from holdfast.reports.svg.lines import Line, line_chart
-from holdfast.reports.svg.ticks import linear_ticks, log_ticks
 
 HOSTILE = "</title></svg><script>alert(1)</script>\"'&\x1b[31m\u202e"
 

@@ -10,12 +10,10 @@ import pytest
 from rich.console import Console
 
 from holdfast.reports import read_findings, read_runs, write_findings
-from holdfast.reports.console import rich_table
 from holdfast.reports.findings_file import CheckRecord, FindingsFile
 from holdfast.reports.html import render
-from holdfast.reports.junit import junit
-from holdfast.reports.markdown import markdown
 from holdfast.reports.overview import overview, verdict
+from holdfast.reports.renderings import junit, markdown, rich_table
 from holdfast.types import Finding, Measure, Note, Unit
 from tests.reports.page import Page
 

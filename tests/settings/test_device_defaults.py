@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast.cli.list_flags import switched
+from holdfast.cli.parser_words import switched
 from holdfast.errors import HoldfastError
 from holdfast.settings import TrainSettings, build, flatten
 from holdfast.settings import device_defaults as table
@@ -20,6 +22,7 @@ from holdfast.settings.device_defaults import (
     open_on_device,
 )
 
+RESULTS = Path(__file__).parents[2] / "benchmarks/results"
 GPU = DeviceFacts(
     "cuda", bf16=True, compiler=True, convolutions=20, layers=41, activations=1_228_810, passes=1.0, images=50_000
 )
@@ -53,8 +56,10 @@ def test_whatever_is_given_is_kept_and_the_rest_of_the_settings_too() -> None:
 
 def test_compiling_is_chosen_exactly_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     """With 60 s to compile and 0.5 ms saved per step, after 120,000 steps: 308 epochs of 390 full batches."""
-    monkeypatch.setattr(table, "COMPILE_SECONDS_PER_LAYER", 60 / 41)
-    monkeypatch.setattr(table, "SAVED_PER_ACTIVATION", 0.5e-3 / (128 * GPU.activations))
+    monkeypatch.setattr(table, "COMPILE_SECONDS", 19.0)
+    monkeypatch.setattr(table, "COMPILE_SECONDS_PER_LAYER", 1.0)
+    monkeypatch.setattr(table, "SAVED_PER_LAYER", 0.2e-3 / 41)
+    monkeypatch.setattr(table, "SAVED_PER_ACTIVATION", 0.3e-3 / (128 * GPU.activations))
     full = replace(GPU, images=390 * 128)
     assert break_even_steps(full, 128) == pytest.approx(120_000)
     assert values(full, epochs=307)["compile"] == "off"
@@ -63,6 +68,19 @@ def test_compiling_is_chosen_exactly_where_it_pays(monkeypatch: pytest.MonkeyPat
     assert values(replace(full, images=390 * 128 + 40), epochs=308)["compile"] == "off", "a second size is compiled too"
     assert values(replace(full, compiler=False), epochs=10_000)["compile"] == "off"
     assert values(replace(full, activations=0), epochs=10_000)["compile"] == "off"
+
+
+def test_what_was_measured_is_what_is_chosen() -> None:
+    """On the networks of the benchmark the defaults take the flag with which a training ends first."""
+    figures = json.loads((RESULTS / "gpu_defaults.json").read_text())["figures"]
+    for net, found in figures.items():
+        facts = replace(GPU, layers=found["layers"], activations=found["activations"])
+        flags = {"off": found["flags"]["captured"], "on": found["flags"]["compiled"]}
+        for epochs in (30, 90, 300, 1000):
+            steps = epochs * 391
+            whole = {flag: own["compile_s"] + steps * own["step_ms"] / 1e3 for flag, own in flags.items()}
+            chosen = whole[str(values(facts, epochs=epochs)["compile"])]
+            assert chosen <= 1.05 * min(whole.values()), f"{net}, {epochs} epochs: {whole}"
 
 
 def test_true_and_false_of_yaml_and_python_are_on_and_off() -> None:

@@ -6,8 +6,6 @@ import errno
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,12 +17,13 @@ from torch import Tensor, nn
 
 from holdfast.data import ArraySplit, Dataset
 from holdfast.errors import HoldfastError
+from holdfast.files import InUse
 from holdfast.train import fit
 from holdfast.train.checkpoints import CHECKSUM
 from holdfast.train.engine import Trainer
 from holdfast.train.folder import ASIDE, claim
-from holdfast.train.processes import InUse
 from tests.conftest import make_data
+from tests.forking import ForkServer, until
 
 QUICK = {"device": "cpu", "batch_size": 16, "epochs": 2}
 
@@ -115,7 +114,7 @@ sys.exit(main(sys.argv[2:]))
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moved", [0, 1, 3, 7])
-def test_a_kill_while_a_run_is_set_aside_loses_nothing(moved: int, tmp_path: Path) -> None:
+def test_a_kill_while_a_run_is_set_aside_loses_nothing(moved: int, tmp_path: Path, forked: ForkServer) -> None:
     """Up to the seventh rename an old file moves; the eighth would put the first new checkpoint in place."""
     out = tmp_path / "run"
     fit("digits", out=out, **{**QUICK, "epochs": 1, "batch_size": 512})
@@ -124,9 +123,7 @@ def test_a_kill_while_a_run_is_set_aside_loses_nothing(moved: int, tmp_path: Pat
         (out / name).write_text(name)
         before[name] = name.encode()
     words = ["train", "--data", "digits", "--device", "cpu", "--epochs", "1", "--overwrite", "--out", str(out)]
-    command = [sys.executable, "-c", DYING, str(moved), *words]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": "src"}, capture_output=True, check=False)
-    assert done.returncode == -signal.SIGKILL
+    assert forked.run([str(moved), *words], code=DYING).wait() == -signal.SIGKILL
     with pytest.raises(HoldfastError, match="already holds a run"):
         fit("digits", out=out, **QUICK)
     assert content(out) == before
@@ -159,17 +156,15 @@ with claim(sys.argv[1]):
 """
 
 
-def test_a_folder_is_one_processs_until_that_ends_however(tmp_path: Path) -> None:
+def test_a_folder_is_one_processs_until_that_ends_however(tmp_path: Path, forked: ForkServer) -> None:
     out = tmp_path / "run"
-    command = [sys.executable, "-c", HOLDING, str(out)]
-    holder = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": "src"}, stdout=subprocess.PIPE, text=True)
-    assert holder.stdout is not None
-    assert holder.stdout.readline() == "held\n"
-    for more in ({}, {"resume": True}, {"overwrite": True}):
-        with pytest.raises(InUse, match=f"run is in use by process {holder.pid} on .*; wait until it has ended, or"):
-            fit(make_data(), out=out, **QUICK, **more)
-    holder.kill()
-    holder.communicate()
+    with forked.start([str(out)], code=HOLDING) as holder:
+        until(lambda: holder.stdout == "held\n")
+        for more in ({}, {"resume": True}, {"overwrite": True}):
+            match = f"run is in use by process {holder.pid} on .*; wait until it has ended, or"
+            with pytest.raises(InUse, match=match):
+                fit(make_data(), out=out, **QUICK, **more)
+    assert holder.wait() == -signal.SIGKILL
     fit(make_data(), out=out, **QUICK)
     assert not (out / ".lock").exists()
 

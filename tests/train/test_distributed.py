@@ -46,7 +46,8 @@ def compare(cases: Sequence[Mapping[str, Any]], size: int = 2) -> None:
 @pytest.mark.slow
 def test_two_ranks_equal_one_process() -> None:
     """One method of each kind: plain, with its own network and averages, mixing within the batch and in the network."""
-    compare([case("erm"), case("lff", "fsam"), case("mixup", "sam"), case("manifold-mixup", "fsam")])
+    last = case("erm", channels_last="on")
+    compare([case("erm"), last, case("lff", "fsam"), case("mixup", "sam"), case("manifold-mixup", "fsam")])
 
 
 @pytest.mark.slow
@@ -67,6 +68,10 @@ def test_what_else_a_step_does() -> None:
         case("erm", "sam-noise"),
         case("jtt", "sam-db", eval_every=1, diagnose=1),
     ])  # fmt: skip
+
+
+def test_one_rank_is_a_plain_process() -> None:
+    compare([case("erm"), case("lff+biasadv", "fsam")], 1)
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from holdfast.rng import Generators, derive
 from holdfast.settings import ScheduleSettings, TrainSettings, build
 from holdfast.train import fit, train
 from holdfast.train.progress import Progress
-from holdfast.train.schedule import WeightAverage, rate_factor
+from holdfast.train.step_parts import WeightAverage, rate_factor
 from holdfast.types import Batch, View, Views
 from tests.conftest import SignalAt, flat_weights, make_data, same_weights
 from tests.train.plain import PLAIN, Linear

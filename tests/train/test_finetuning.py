@@ -20,15 +20,15 @@ from torch import Tensor, nn
 from holdfast.cli import main
 from holdfast.errors import HoldfastError
 from holdfast.methods.erm import Erm
-from holdfast.models.backbone import layer_scales
+from holdfast.models.heads import layer_scales
 from holdfast.optim import build_optimizer, set_option
 from holdfast.rng import derive
 from holdfast.settings import OptimizerSettings, TrainSettings, build
 from holdfast.train import find_lr, fit
 from holdfast.train.api import train
-from holdfast.train.class_weights import class_weighted, class_weights
 from holdfast.train.progress import Progress
 from holdfast.train.rate_finder import curve_of, find_rate
+from holdfast.train.step_parts import class_weighted, class_weights
 from holdfast.types import View, Views
 from tests.conftest import flat_weights, make_data, same_weights
 from tests.train.plain import PLAIN, Linear

@@ -5,12 +5,10 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-import os
 import random
 import resource
 import shlex
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterable
@@ -27,14 +25,10 @@ from holdfast.settings import TrainSettings, build
 from holdfast.train import checkpoints, fit, folder, train
 from holdfast.train.folder import RunFolder
 from tests.conftest import Heard, make_data, same_weights
+from tests.forking import ForkServer
 
 QUICK = {"device": "cpu", "batch_size": 16, "epochs": 2}
-TRAIN = [sys.executable, "-m", "holdfast", "train", "--data", "digits", "--device", "cpu", "--batch-size", "64",
-         "--crop", "1", "--ema", "0.9", "--quiet"]  # fmt: skip
-
-
-def environment() -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": "src"}
+TRAIN = ["train", "--data", "digits", "--device", "cpu", "--batch-size", "64", "--crop", "1", "--ema", "0.9", "--quiet"]
 
 
 def test_a_used_folder_is_refused_resumed_or_replaced(tmp_path: Path) -> None:
@@ -247,13 +241,12 @@ sys.exit(main(sys.argv[3:]))
 
 
 @pytest.mark.slow
-def test_kill_9_at_random_moments_then_resume_equals_the_uninterrupted_run(tmp_path: Path) -> None:
+def test_kill_9_at_random_moments_then_resume_equals_the_uninterrupted_run(tmp_path: Path, forked: ForkServer) -> None:
     """In the middle of a step, of writing a checkpoint, and of removing the one before it."""
 
     def run(out: str, moment: str = "never", count: int = 0) -> int:
-        words = [*TRAIN[3:], "--epochs", "6", "--out", str(tmp_path / out), "--resume"]
-        command = [sys.executable, "-c", DYING, moment, str(count), *words]
-        return subprocess.run(command, env=environment(), capture_output=True).returncode
+        words = [*TRAIN, "--epochs", "6", "--out", str(tmp_path / out), "--resume"]
+        return forked.run([moment, str(count), *words], code=DYING).wait()
 
     assert run("whole") == 0
     chance = random.Random()
@@ -271,16 +264,15 @@ def test_kill_9_at_random_moments_then_resume_equals_the_uninterrupted_run(tmp_p
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_signals_save_and_exit_with_their_code(signum: int, code: int, tmp_path: Path) -> None:
+def test_signals_save_and_exit_with_their_code(signum: int, code: int, tmp_path: Path, forked: ForkServer) -> None:
     out = tmp_path / "run"
-    process = subprocess.Popen([*TRAIN, "--epochs", "500", "--out", str(out)], env=environment(),
-                               stderr=subprocess.PIPE, text=True)  # fmt: skip
-    deadline = time.monotonic() + 60
-    while not (out / "checkpoint").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    process.send_signal(signum)
-    _, said = process.communicate(timeout=30)
-    assert process.returncode == code
+    with forked.start([*TRAIN, "--epochs", "500", "--out", str(out)]) as process:
+        deadline = time.monotonic() + 60
+        while not (out / "checkpoint").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signum)
+        assert process.wait() == code
+    said = process.stderr
     assert "stopped at step" in said
     assert "--resume" in said
     assert "Traceback" not in said

@@ -12,9 +12,19 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from holdfast.attacks.arguments import BallSettings, Classifier, LossName, Mode
-from holdfast.attacks.norms import Ball, check_names, make_ball, per_image
-from holdfast.attacks.objectives import Best, Goal, GoalGradient, borrowed, check_examples, check_labels, scores
+from holdfast.attacks.norms import Ball, BallSettings, check_names, make_ball, per_image
+from holdfast.attacks.objectives import (
+    Best,
+    Classifier,
+    Goal,
+    GoalGradient,
+    LossName,
+    Mode,
+    borrowed,
+    check_examples,
+    check_labels,
+    scores,
+)
 from holdfast.attacks.pgd import default_step, pgd
 from holdfast.devices import CapturedCall, autocast, capture, fetch
 from holdfast.errors import require

@@ -9,14 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Unpack
+from typing import Literal, TypedDict, Unpack
 
 import torch
 from torch import Tensor
 
-from holdfast.attacks.arguments import BallSettings, Norm, Space
 from holdfast.errors import HoldfastError, require, require_known
 
+Norm = Literal["linf", "l2"]
+Space = Literal["pixel", "normalised"]
 NORMS: tuple[Norm, ...] = ("linf", "l2")
 SPACES: tuple[Space, ...] = ("pixel", "normalised")
 MARGIN = 1 - 2.0**-22
@@ -24,6 +25,19 @@ MARGIN = 1 - 2.0**-22
 TINY = 1e-300
 TOLERANCE = 1e-4
 """How far rounding may leave a pixel outside of [0, 1] before images count as normalised."""
+
+
+class BallSettings(TypedDict, total=False):
+    """What a ball is beside its radius; every attack takes these. Left out: an L∞ ball in pixels of [0, 1].
+
+    space: "normalised" counts radius and steps in units of ``scale``, the deviation of each channel that a model
+    divides by. bounds: the range of pixels. A pixel that is outside already may stay there.
+    """
+
+    norm: Norm
+    space: Space
+    scale: Tensor | Sequence[float] | None
+    bounds: tuple[float, float]
 
 
 @dataclass(frozen=True, eq=False)

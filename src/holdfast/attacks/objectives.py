@@ -6,15 +6,21 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast.attacks.arguments import AttackTarget, Classifier, LossName, Mode
 from holdfast.attacks.norms import per_image
 from holdfast.errors import HoldfastError, require, require_known
 from holdfast.module_state import evaluating, frozen_statistics
+
+Classifier = Callable[[Tensor], Tensor]
+"""Images (B, C, H, W) to logits (B, K)."""
+LossName = Literal["ce", "margin", "dlr"]
+Mode = Literal["eval", "as-is"]
+AttackTarget = Tensor | Literal["least-likely"] | None
 
 
 def log_odds(logits: Tensor, label: Tensor) -> Tensor:

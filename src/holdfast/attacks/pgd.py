@@ -15,9 +15,21 @@ from typing import Any, Literal, Unpack
 import torch
 from torch import Tensor
 
-from holdfast.attacks.arguments import AttackTarget, BallSettings, Classifier, LossName, Mode, Space
-from holdfast.attacks.norms import Ball, make_ball
-from holdfast.attacks.objectives import Best, Goal, GoalGradient, best_of_clean, borrowed, make_goal, prepared, scores
+from holdfast.attacks.norms import Ball, BallSettings, Space, make_ball
+from holdfast.attacks.objectives import (
+    AttackTarget,
+    Best,
+    Classifier,
+    Goal,
+    GoalGradient,
+    LossName,
+    Mode,
+    best_of_clean,
+    borrowed,
+    make_goal,
+    prepared,
+    scores,
+)
 from holdfast.errors import hinted, require, require_known
 
 UNBOUNDED_STEP = 0.01

@@ -14,9 +14,18 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from holdfast.attacks.arguments import AttackTarget, BallSettings, Classifier, LossName, Mode
-from holdfast.attacks.norms import Ball, make_ball, per_image
-from holdfast.attacks.objectives import best_of_clean, borrowed, make_goal, prepared, scores
+from holdfast.attacks.norms import Ball, BallSettings, make_ball, per_image
+from holdfast.attacks.objectives import (
+    AttackTarget,
+    Classifier,
+    LossName,
+    Mode,
+    best_of_clean,
+    borrowed,
+    make_goal,
+    prepared,
+    scores,
+)
 from holdfast.errors import hinted, require
 
 Draw = Callable[..., Tensor]

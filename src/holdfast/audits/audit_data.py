@@ -28,8 +28,7 @@ from holdfast.errors import HoldfastError, cut, require
 from holdfast.files import at_home
 from holdfast.printable import printable
 from holdfast.settings.audit_settings import AuditSettings
-from holdfast.train.run_data import DataTerms, is_own_data, terms_of_run
-from holdfast.train.run_result import Run
+from holdfast.train.run_result import DataTerms, Run, is_own_data, terms_of_run
 
 Tell = Callable[[str], None]
 """Says something to the user while the audit runs."""

@@ -22,16 +22,15 @@ import torch
 import holdfast
 from holdfast.audits.audit_data import Tell
 from holdfast.audits.open_models import AuditedModel
-from holdfast.audits.per_image import RIGHT, WRONG, decode
+from holdfast.audits.sample_passes import RIGHT, WRONG, decode
 from holdfast.audits.subject import Subject
 from holdfast.data.tables import require_writable, write_table
-from holdfast.data.unreadable_files import UNREADABLE_CSV, write_unreadable
+from holdfast.data.usable_data import UNREADABLE_CSV, write_unreadable
 from holdfast.errors import HoldfastError, require, require_known
 from holdfast.files import writable_folder, write_atomic
 from holdfast.reports.findings_file import AGAINST, PAIRED, FindingsFile, read_findings, write_findings
 from holdfast.reports.html import write_report
-from holdfast.reports.junit import junit
-from holdfast.reports.markdown import markdown
+from holdfast.reports.renderings import junit, markdown
 from holdfast.reports.run_files import HIDDEN, METRICS, hide_folders, read_metrics, read_runs
 from holdfast.settings.audit_settings import AuditSettings
 from holdfast.types import Finding
@@ -149,7 +148,7 @@ def write_samples(folder: Path, columns: Mapping[str, Sequence[str | int | float
 def verdicts(subject: Subject, findings: Sequence[Finding]) -> dict[str, list[str | None]]:
     """One column a check that speaks of single images; None where it says nothing of one.
 
-    accuracy: right or wrong. Any other check leaves words in its evidence, see :mod:`holdfast.audits.per_image`.
+    accuracy: right or wrong. Any other check leaves words in its evidence, see :mod:`holdfast.audits.sample_passes`.
     """
     made: dict[str, list[str | None]] = {
         "accuracy": [RIGHT if right else WRONG for right in subject.predictions.correct.tolist()]

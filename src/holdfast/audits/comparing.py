@@ -12,7 +12,7 @@ from torch import Tensor
 
 from holdfast.audits.checks.groups.group_accuracy import parts
 from holdfast.audits.open_models import AuditedModel
-from holdfast.audits.per_image import ANSWERS, FALLS, RANKS, WRONG, Ranks, decode, read_ranks, unpack
+from holdfast.audits.sample_passes import ANSWERS, FALLS, RANKS, WRONG, Ranks, decode, read_ranks, unpack
 from holdfast.metrics import bounded_mean, holm, paired_auroc, paired_difference
 from holdfast.reports.findings_file import AGAINST
 from holdfast.types import Finding

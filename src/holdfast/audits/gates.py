@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from holdfast.audits.check_settings import make_checks
 from holdfast.errors import HoldfastError, require, require_known, unknown
 from holdfast.parts import CHECKS
+from holdfast.settings.audit_settings import make_checks
 from holdfast.types import Finding, Measure, Note, Unit
 
 FailOn = Literal["value", "low"]

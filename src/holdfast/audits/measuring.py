@@ -5,7 +5,6 @@ Open this file to change how checks run: memory, time budgets, and results that 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
@@ -20,8 +19,9 @@ import torch
 import holdfast
 from holdfast.audits.audit_data import Tell
 from holdfast.audits.open_models import AuditedModel
+from holdfast.audits.shard_rows import hash_of
 from holdfast.audits.subject import Subject
-from holdfast.errors import HoldfastError, first_line, require
+from holdfast.errors import HoldfastError, first_line, interruption_behind, require
 from holdfast.parts import CHECKS
 from holdfast.reports.findings_file import CheckRecord, finding, write_json
 from holdfast.train.progress import Progress
@@ -69,6 +69,8 @@ def measure(name: str, subject: Subject, made: Any = None) -> CheckOutcome:
             subject, note = subject.with_half_the_batch()
             notes.append(note)
         except Exception as error:  # a check must not take the others along, whatever the model's code raises
+            if (stopped := interruption_behind(error)) is not None:
+                raise stopped from None
             own = isinstance(error, HoldfastError)
             return ended("crashed", str(error) if own else f"{type(error).__name__}: {first_line(error)}")
         else:
@@ -211,12 +213,7 @@ def _forward_seconds(subject: Subject) -> float:
 
 def check_key(name: str, made: Any, key: Mapping[str, Any]) -> str:
     """What a kept result of a check must have been measured under. key: all else that its numbers depend on."""
-    return _hash({"holdfast": holdfast.__version__, "check": name, "settings": str(made), **key})
-
-
-def _hash(values: Mapping[str, Any]) -> str:
-    """SHA-256 of plain values, whatever their order."""
-    return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()
+    return hash_of({"holdfast": holdfast.__version__, "check": name, "settings": str(made), **key})
 
 
 def write_check(folder: Path, outcome: CheckOutcome, key: str) -> None:

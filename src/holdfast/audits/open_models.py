@@ -36,8 +36,7 @@ from holdfast.models import LoadedModel, open_model
 from holdfast.parts import CHECKS
 from holdfast.settings.audit_settings import AuditSettings
 from holdfast.train.progress import Progress
-from holdfast.train.run_data import DataTerms
-from holdfast.train.run_result import Run
+from holdfast.train.run_result import DataTerms, Run
 from holdfast.types import Finding, Needs, Note
 
 RUN: Final = "run"
@@ -356,7 +355,7 @@ def _data_record(data: Dataset, subject: Subject) -> dict[str, Any]:
     split, warnings = subject.split, [str(note) for note in data.notes if note.level == "warning"]
     record: dict[str, Any] = {"name": data.name, "split": "test", "n": len(split), "train": len(subject.data.train)}
     record |= {"shape": list(split.shape), "classes": list(subject.data.classes)}
-    record |= {"group_names": list(data.group_names), "warnings": warnings}
+    record |= {"group_names": list(data.group_names), "group_attribute": data.group_attribute, "warnings": warnings}
     return record | hash_data(data, (data.test, data.train))
 
 

@@ -24,7 +24,6 @@ from torch import nn
 from holdfast.audits.audit_data import check_request
 from holdfast.audits.audit_folder import check_kind, claim, redaction, run_record, without_pictures, write_audit
 from holdfast.audits.audit_result import Audit
-from holdfast.audits.check_settings import chosen_checks, make_checks
 from holdfast.audits.comparing import against as lead_over
 from holdfast.audits.comparing import corrected
 from holdfast.audits.gates import Gate, Gates, judge_all, no_warnings, parse_gates, require_parts
@@ -43,7 +42,13 @@ from holdfast.reports.findings_file import AGAINST, PAIRED, CheckRecord, Finding
 from holdfast.reports.robustness_summary import headline_findings
 from holdfast.reports.text import part
 from holdfast.settings import data_of_run
-from holdfast.settings.audit_settings import AuditSettings, MeasuringPrecision, make_settings
+from holdfast.settings.audit_settings import (
+    AuditSettings,
+    MeasuringPrecision,
+    chosen_checks,
+    make_checks,
+    make_settings,
+)
 from holdfast.trackers import AUDIT_ARTIFACTS, Tracking
 from holdfast.train.distributed import Ranks, joined
 from holdfast.train.progress import Progress, make_progress

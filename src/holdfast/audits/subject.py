@@ -25,11 +25,14 @@ from holdfast.types import Note
 
 PREDICTIONS: Final = "predictions"
 """The pass that every check rests on."""
+PASSES: Final = 3
+"""About how often the checks of an audit read the test images: predictions, corruptions, slices."""
 PRECISIONS: Final = ("fp32", "tf32", "bf16", "fp16")
 
 
-def check_measuring(batch_size: int, workers: int, seed: int, precision: str) -> None:
-    for name, value, least in (("batch_size", batch_size, 1), ("workers", workers, 0), ("seed", seed, 0)):
+def check_measuring(batch_size: int, workers: int | None, seed: int, precision: str) -> None:
+    given = 0 if workers is None else workers  # where it is left open, what is chosen is right
+    for name, value, least in (("batch_size", batch_size, 1), ("workers", given, 0), ("seed", seed, 0)):
         whole = isinstance(value, Integral) and not isinstance(value, bool)  # numpy's integers are not int
         require(whole and value >= least, f"{name} must be a whole number >= {least}, got {value!r}")
     require(seed < 2**63, f"seed must be in 0..2**63-1, got {seed}")
@@ -93,7 +96,7 @@ class Subject:
     batch_size: int = 256
     precision: str = "fp32"
     seed: int = 0
-    workers: int = 4
+    workers: int | None = None
     columns: Mapping[str, GroupColumn] = field(default_factory=dict)
     given: Predictions | None = None
     has_scores: bool = True
@@ -112,7 +115,8 @@ class Subject:
 
     @cached_property
     def loader(self) -> Loader:
-        return make_loader(self.split, batch_size=self.batch_size, device=self.device, workers=self.workers)
+        how: dict[str, Any] = {"workers": self.workers, "passes": PASSES}
+        return make_loader(self.split, batch_size=self.batch_size, device=self.device, **how)
 
     @cached_property
     def predictions(self) -> Predictions:

@@ -9,8 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from holdfast.augment.auto_augment import AutoAugment
-from holdfast.augment.color_jitter import color_jitter
+from holdfast.augment.auto_augment import AutoAugment, color_jitter
 from holdfast.augment.mixing import covered
 from holdfast.augment.random_boxes import random_erasing, random_resized_crop
 from holdfast.errors import require

@@ -13,13 +13,16 @@ from contextlib import nullcontext, redirect_stdout
 from holdfast import __version__
 from holdfast.cli.audit import audit
 from holdfast.cli.common import (
+    READER_LEFT,
     at_home,
     is_first_rank,
     narrate,
     parse,
     peek,
     plain_warnings,
+    reader_left,
     refuse_empty,
+    terminal,
 )
 from holdfast.cli.compare import compare
 from holdfast.cli.completion import CompletionOptions, completion_script
@@ -27,12 +30,11 @@ from holdfast.cli.data import data_check, data_index, data_make, data_shard
 from holdfast.cli.demo import demo
 from holdfast.cli.detect import describe_, detect_evaluate, detect_fit, detect_score, predict_
 from holdfast.cli.export import export_
-from holdfast.cli.help_layout import laid_out, listed
 from holdfast.cli.listing import list_
+from holdfast.cli.parser_words import laid_out, listed
 from holdfast.cli.repair import repair
 from holdfast.cli.report import report
 from holdfast.cli.shortcuts import shortcuts
-from holdfast.cli.terminal import READER_LEFT, reader_left, terminal
 from holdfast.cli.train import parse_train, train
 from holdfast.cli.tune import tune
 from holdfast.errors import HoldfastError, Interrupted, RankEnded, require, require_known

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from holdfast.cli.common import console, narrate, parse, require_data, say
-from holdfast.cli.list_flags import swallowed
+from holdfast.cli.parser_words import swallowed
 from holdfast.errors import HoldfastError, require
 from holdfast.parts import CHECKS, data_syntax, model_syntax
 from holdfast.settings import data_of_run
@@ -94,8 +94,8 @@ def audit(words: list[str]) -> int:
         took = swallowed(AuditOptions, words, "MODEL")
         raise HoldfastError(f"no MODEL was given: {took}" if took else "give either MODEL or --predictions FILE")
     require(spec is None or predictions is None, "give either MODEL or --predictions FILE, not both")
-    from holdfast.audits.check_settings import chosen_checks, make_checks, parse_settings
     from holdfast.audits.gates import parse_gates
+    from holdfast.settings.audit_settings import chosen_checks, make_checks, parse_settings
 
     given["checks"] = given["checks"] or None
     chosen_checks(given["checks"])
@@ -135,8 +135,8 @@ def _about() -> str:
 
 
 def _print(files: Any, out: Path, *, as_json: bool) -> None:
-    from holdfast.reports.console import rich_table
     from holdfast.reports.overview import gates, overview, verdict
+    from holdfast.reports.renderings import rich_table
 
     if as_json:
         folders = [out] if len(files) == 1 else [out / str(file.model["name"]) for file in files]

@@ -1,9 +1,11 @@
-"""What the commands share."""
+"""What the commands share: words to options, lines to the terminal, and what the shell asks of every command."""
 
 from __future__ import annotations
 
 import io
 import os
+import shutil
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, suppress
@@ -14,9 +16,7 @@ from typing import TYPE_CHECKING, Any
 import tyro
 from tyro.conf import FlagCreatePairsOff
 
-from holdfast.cli.help_layout import join_docstrings, laid_out
-from holdfast.cli.list_flags import joined, switched
-from holdfast.cli.terminal import may_colour
+from holdfast.cli.parser_words import join_docstrings, joined, laid_out, switched
 from holdfast.errors import HoldfastError, unknown
 from holdfast.files import exists
 from holdfast.printable import printable
@@ -162,3 +162,45 @@ def plain_warnings() -> Iterator[None]:
         yield
     finally:
         warnings.showwarning = before
+
+
+NARROWEST = 40
+"""Columns below which help is not laid out: tyro takes minutes and gigabytes to break words into single letters."""
+READER_LEFT = 128 + 13
+"""Exit code of what SIGPIPE ends."""
+
+
+@contextmanager
+def terminal() -> Iterator[None]:
+    """Streams that take any text, and a width that text can be laid out in.
+
+    At the end, what a stream cannot take (its reader has left, the disk is full) is dropped: Python would complain of
+    it once more at exit.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a locale without UTF-8 must not end a command
+    columns = os.environ.get("COLUMNS")
+    if shutil.get_terminal_size().columns < NARROWEST:
+        os.environ["COLUMNS"] = str(NARROWEST)
+    try:
+        yield
+    finally:
+        os.environ.pop("COLUMNS", None)
+        if columns is not None:
+            os.environ["COLUMNS"] = columns
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except OSError:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def may_colour() -> bool:
+    """Whether both streams show colours and nobody said no; tyro looks at standard output alone."""
+    return not os.environ.get("NO_COLOR") and sys.stdout.isatty() and sys.stderr.isatty()
+
+
+def reader_left(error: BaseException) -> bool:
+    """Whether the reader of our output, such as head, has gone; rich then ends with a code of its own."""
+    return isinstance(error if isinstance(error, OSError) else error.__context__, BrokenPipeError)

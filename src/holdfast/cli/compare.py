@@ -15,7 +15,7 @@ from holdfast.cli.common import console, narrate, parse, peek, require_data, say
 from holdfast.cli.train import parse_train
 from holdfast.errors import require
 from holdfast.settings import TrainSettings
-from holdfast.settings.engine_settings import EngineSettings
+from holdfast.settings.command_settings import EngineSettings
 from holdfast.settings.fields import Pairs, Quiet, Several, Unset
 from holdfast.settings.training import CellRule
 
@@ -75,7 +75,7 @@ def compare(words: list[str]) -> int:
         require_data(name)
 
     from holdfast.comparisons.running import carry_out
-    from holdfast.reports.console import paired_console
+    from holdfast.reports.renderings import paired_console
     from holdfast.train.progress import make_progress
 
     how: dict[str, Any] = {"choose": options.choose, "overwrite": options.overwrite, "where": options.where}

@@ -13,6 +13,7 @@ from tyro.conf import OmitArgPrefixes, Positional, arg
 from holdfast.cli.common import narrate, parse, require_data, say
 from holdfast.errors import HoldfastError, require_known
 from holdfast.parts import data_syntax
+from holdfast.settings.command_settings import QualitySettings
 from holdfast.settings.fields import (
     LARGEST_SEED,
     Bounded,
@@ -25,7 +26,6 @@ from holdfast.settings.fields import (
     Within,
     flatten,
 )
-from holdfast.settings.quality_settings import QualitySettings
 
 if TYPE_CHECKING:
     from holdfast.train.progress import Progress

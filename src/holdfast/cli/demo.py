@@ -9,6 +9,9 @@ from typing import Annotated
 from holdfast.cli.common import console, parse, say
 from holdfast.settings.fields import Bounded, Quiet, Unset, Within
 
+SEEDS = 3
+QUICK_SEEDS, QUICK_EPOCHS = 1, 6
+
 
 @dataclass(frozen=True)
 class DemoOptions(Bounded):
@@ -16,10 +19,12 @@ class DemoOptions(Bounded):
 
     out: str = "runs/demo"
     """Where the runs and the report go."""
-    seeds: Annotated[int, Within(1)] = 3
-    """Trainings of each method."""
+    seeds: Annotated[Unset[int], Within(1)] = None
+    """Trainings of each method (default: 3; with --quick 1)."""
     epochs: Annotated[Unset[int], Within(1)] = None
-    """Epochs of each training (default: the recipe's)."""
+    """Epochs of each training (default: 20; with --quick 6)."""
+    quick: bool = False
+    """Half a minute: see that it works. The numbers are not those of the README."""
     quiet: Quiet = False
 
 
@@ -31,7 +36,10 @@ def demo(words: list[str]) -> int:
     from holdfast.train.progress import make_progress
 
     progress = make_progress(not options.quiet)
-    runs = run_demo(Path(options.out), seeds=options.seeds, epochs=options.epochs, progress=progress)
+    seeds, epochs = options.seeds, options.epochs
+    if options.quick:
+        seeds, epochs = seeds or QUICK_SEEDS, epochs or QUICK_EPOCHS
+    runs = run_demo(Path(options.out), seeds=seeds or SEEDS, epochs=epochs, progress=progress)
     console().print(comparison_table(runs))
     say(f"report: {Path(options.out) / 'report.html'}")
     return 0

@@ -8,7 +8,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from holdfast.cli.common import narrate, parse, require_data, say
-from holdfast.settings.export_settings import ExportSettings
+from holdfast.settings.command_settings import ExportSettings
 from holdfast.settings.fields import Quiet, flatten
 
 

@@ -9,8 +9,8 @@ from tyro.conf import Positional, arg
 
 from holdfast.cli.common import narrate, parse, require_data, say
 from holdfast.parts import data_syntax
+from holdfast.settings.command_settings import RepairSettings
 from holdfast.settings.fields import Quiet, Unset, flatten
-from holdfast.settings.repair_settings import RepairSettings
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def repair(words: list[str]) -> int:
     )
     if options.data is not None:
         require_data(options.data)
-    from holdfast.audits.check_settings import chosen_checks
+    from holdfast.settings.audit_settings import chosen_checks
 
     chosen_checks(options.checks)
     from holdfast.repairs import repair as run_repair

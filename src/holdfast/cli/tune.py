@@ -9,9 +9,8 @@ from tyro.conf import OmitArgPrefixes
 
 from holdfast.cli.common import console, parse, require_data, say
 from holdfast.cli.train import parse_train
-from holdfast.settings.engine_settings import EngineSettings
+from holdfast.settings.command_settings import EngineSettings, SearchSettings
 from holdfast.settings.fields import Pairs, Quiet
-from holdfast.settings.search_settings import SearchSettings
 
 MOST_ROWS = 10
 
@@ -55,7 +54,7 @@ def tune(words: list[str]) -> int:
 
     how = {"space": space, "wanted": options.search, "where": options.where}
     done = search(base, Path(options.out), progress=make_progress(not options.quiet), **how)
-    from holdfast.reports.console import rich_table
+    from holdfast.reports.renderings import rich_table
 
     console().print(rich_table(done.table(MOST_ROWS)))
     say(f"best: {done.front[0].name}; train with it: holdfast train --config {Path(options.out) / 'best.yaml'}")

@@ -12,7 +12,7 @@ from holdfast.comparisons.recipes import read_recipe
 from holdfast.comparisons.running import carry_out
 from holdfast.reports import RunFiles
 from holdfast.settings import MethodSettings, TrainSettings, build
-from holdfast.settings.engine_settings import EngineSettings
+from holdfast.settings.command_settings import EngineSettings
 from holdfast.train.progress import Progress
 
 RECIPE = "erm/coloured-digits"

@@ -18,16 +18,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from holdfast.comparisons.held_out_scores import held_out_score
+from holdfast.comparisons.comparison_result import TunedTrial, Tuning
 from holdfast.comparisons.search_space import Space, shown_values, suggested
-from holdfast.comparisons.tuning_result import TunedTrial, Tuning
+from holdfast.comparisons.single_run import held_out_score
 from holdfast.errors import HoldfastError, Interrupted, require
 from holdfast.executors.leases import Lease, LeasedProgress, holder, leased
 from holdfast.settings import TrainSettings, flatten
-from holdfast.settings.search_settings import SearchSettings
+from holdfast.settings.command_settings import SearchSettings
 from holdfast.train.api import train
-from holdfast.train.meters import Diverged
 from holdfast.train.progress import Progress
+from holdfast.train.step_parts import Diverged
 
 MOST_RETRIES = 3
 """Times that a trial whose worker died is continued."""

@@ -18,19 +18,25 @@ from typing import Any
 
 import torch
 
-from holdfast.comparisons.cell_training import CellOutcome, CellTask, is_finished, train_cell, train_cells
 from holdfast.comparisons.comparison_result import Chosen, Comparison, write_comparison
-from holdfast.comparisons.held_out_scores import held_out_score, require_groups
-from holdfast.comparisons.live_table import LiveTable
 from holdfast.comparisons.plans import Axes, ComparisonPlan, GridCell, plan_study, study_cells
 from holdfast.comparisons.recipes import read_recipe
+from holdfast.comparisons.single_run import (
+    CellOutcome,
+    CellTask,
+    held_out_score,
+    is_finished,
+    require_groups,
+    train_cell,
+    train_cells,
+)
 from holdfast.data import Dataset
 from holdfast.data.given_items import name_of
 from holdfast.data.usable_data import admitted
 from holdfast.errors import HoldfastError, require
 from holdfast.executors import Executor, make_executor
+from holdfast.executors.executor_protocol import ThisProcess
 from holdfast.executors.leases import run_folder, sweep_all
-from holdfast.executors.this_process import ThisProcess
 from holdfast.reports import RunFiles, read_runs, write_findings, write_report
 from holdfast.reports.arms import Arm
 from holdfast.reports.report_tables import BASELINE, ROLE
@@ -44,15 +50,15 @@ from holdfast.settings import (
     read_config,
     read_environment,
 )
+from holdfast.settings.command_settings import EngineSettings, split_engine
 from holdfast.settings.device_defaults import open_on_device
-from holdfast.settings.engine_settings import EngineSettings, split_engine
 from holdfast.settings.fields import columns_text
 from holdfast.settings.training import CellRule
 from holdfast.settings.training_defaults import TrainingFacts, choose_defaults, open_settings
 from holdfast.train.folder import changed_settings, recorded
-from holdfast.train.meters import Diverged
 from holdfast.train.preparing import fingerprint, from_run, load_data, prepare
-from holdfast.train.progress import Progress, make_progress
+from holdfast.train.progress import LiveTable, Progress, make_progress
+from holdfast.train.step_parts import Diverged
 
 
 def compare(
@@ -80,7 +86,7 @@ def compare(
     not given is taken from ``study``, a name or a .yaml file. only: labels of the cells to train, if not all.
 
     Where to train is said by the settings ``parallel``, ``threads``, ``engine``, ``address`` and ``lease``
-    (``holdfast.settings.engine_settings``). parallel: trainings at once: a number, or "auto" for as many as fit; each
+    (``holdfast.settings.command_settings``). parallel: trainings at once: a number, or "auto" for as many as fit; each
     in a process of its own and, on a CPU, with ``threads`` threads (default: 1), so that the numbers do not depend on
     how many there are. By default all are trained in this process, one after the other. engine: "ray" trains on the
     cluster at ``address``. The same call may be made on several machines at once if they share the folder ``out``: each

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.comparisons.held_out_scores import require_groups
+from holdfast.comparisons.comparison_result import Tuning, write_tuning
 from holdfast.comparisons.optuna_study import (
     MOST_RETRIES,
     SearchTask,
@@ -24,15 +24,14 @@ from holdfast.comparisons.optuna_study import (
 )
 from holdfast.comparisons.recipes import read_recipe
 from holdfast.comparisons.search_space import Space, check_space, default_space, given_space
-from holdfast.comparisons.tuning_result import Tuning, write_tuning
+from holdfast.comparisons.single_run import require_groups
 from holdfast.errors import HoldfastError, require
 from holdfast.executors import Crashed, Executor, WorkerDied, make_executor
+from holdfast.executors.executor_protocol import ThisProcess
 from holdfast.executors.leases import sweep_all
-from holdfast.executors.this_process import ThisProcess
 from holdfast.settings import TrainSettings, build, layered, read_config
-from holdfast.settings.engine_settings import EngineSettings, split_engine
+from holdfast.settings.command_settings import EngineSettings, SearchSettings, split_engine
 from holdfast.settings.fields import split_off
-from holdfast.settings.search_settings import SearchSettings
 from holdfast.train.preparing import choose_ahead, load_data
 from holdfast.train.progress import Progress, make_progress
 
@@ -56,7 +55,7 @@ def tune(
     split). space: ``{"lr": (1e-4, 1e-1, "log"), "batch_size": [32, 64]}``; by default learning rate, weight decay, and
     the numbers that the method and the ascent declare. settings, by the names of ``holdfast tune``'s flags:
 
-    - what to search for (``holdfast.settings.search_settings``): ``objectives``, scores of the validation split; with
+    - what to search for (``holdfast.settings.command_settings``): ``objectives``, scores of the validation split; with
       several, the trials that no other beats in all of them are the result. ``trials`` (30) and ``minutes``: what may
       be spent; the same call continues a search that was ended, and one with more trials extends it. ``pruning``
       ("median" or "none"): trials that are behind half of the others at the same step are ended (one objective,

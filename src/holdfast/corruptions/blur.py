@@ -11,9 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from holdfast.corruptions.draws import uniform, whole
 from holdfast.corruptions.imagenet_c import imagenet_c, severities
-from holdfast.corruptions.pixels import fold, gaussian, truncate_to_bytes, zoom, zoom_matrix
+from holdfast.corruptions.pixels import fold, gaussian, truncate_to_bytes, uniform, whole, zoom, zoom_matrix
 
 NEGLIGIBLE = 1e-9
 """Share of a kernel below which a tap is left out: far under one level of 255."""

@@ -16,9 +16,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from holdfast.corruptions.draws import normal, poisson, uniform
 from holdfast.corruptions.jpeg import Codec, jpeg
-from holdfast.corruptions.pixels import box_matrix, gaussian, luminance, pixel_grid, sample, separable
+from holdfast.corruptions.pixels import (
+    box_matrix,
+    gaussian,
+    luminance,
+    normal,
+    pixel_grid,
+    poisson,
+    sample,
+    separable,
+    uniform,
+)
 from holdfast.parts import corruption
 
 SeverityTable = Literal["auto", "cifar", "imagenet"]

@@ -11,9 +11,17 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from holdfast.corruptions.draws import normal, uniform, whole
 from holdfast.corruptions.jpeg import Codec, jpeg
-from holdfast.corruptions.pixels import gaussian_matrices, pixel_grid, sample, separable, solve_perspective
+from holdfast.corruptions.pixels import (
+    gaussian_matrices,
+    normal,
+    pixel_grid,
+    sample,
+    separable,
+    solve_perspective,
+    uniform,
+    whole,
+)
 from holdfast.parts import corruption
 
 Range = tuple[float, float]

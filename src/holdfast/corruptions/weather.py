@@ -17,9 +17,18 @@ from PIL import Image
 from torch import Tensor
 
 from holdfast.corruptions.blur import smear
-from holdfast.corruptions.draws import normal, uniform, whole
 from holdfast.corruptions.imagenet_c import imagenet_c, severities
-from holdfast.corruptions.pixels import constant, gaussian, luminance, to_bytes, truncate_to_bytes, zoom
+from holdfast.corruptions.pixels import (
+    constant,
+    gaussian,
+    luminance,
+    normal,
+    to_bytes,
+    truncate_to_bytes,
+    uniform,
+    whole,
+    zoom,
+)
 from holdfast.errors import HoldfastError, require
 from holdfast.files import status
 

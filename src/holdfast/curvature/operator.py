@@ -1,4 +1,5 @@
-"""The Hessian of a loss, or its Gauss-Newton part, as a function of vectors, batch by batch."""
+"""The Hessian of a loss, or its Gauss-Newton part, as a function of vectors, batch by batch; and layers whose second
+derivatives are fast."""
 
 from __future__ import annotations
 
@@ -12,8 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
 
-from holdfast.curvature.derivatives import many_derivatives
 from holdfast.curvature.krylov import NoSpectrum, free_bytes
 from holdfast.errors import first_line, require
 from holdfast.module_state import evaluating
@@ -210,3 +212,74 @@ def _explained() -> Iterator[None]:
         if any(words in str(error) for words in ("not implemented", "double backward", "differentiate twice")):
             raise NoSpectrum(f"the model cannot be differentiated twice: {first_line(error)}") from error
         raise
+
+
+DIMENSIONS = {torch.conv1d: 1, torch.conv2d: 2, torch.conv3d: 3}
+
+
+@contextmanager
+def many_derivatives() -> Iterator[None]:
+    """What a model computes within it has derivatives of every order; taking them may come after.
+
+    Torch's second derivative of a convolution swaps images and channels and uses whole feature maps as filters, which
+    no library is fast at. But a convolution and its two gradients are bilinear, and the gradients of each are the other
+    two: three functions, closed under differentiation, each of which every library is fast at. Attention has to be the
+    plain one: its fused kernels have a first derivative only.
+    """
+    with _Swap(), sdpa_kernel(SDPBackend.MATH):
+        yield
+
+
+class _Swap(TorchFunctionMode):
+    def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in DIMENSIONS:
+            func = partial(_convolution, func)
+        return func(*args, **(kwargs or {}))
+
+
+def _convolution(
+    plain: Callable[..., Tensor],
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Tensor:
+    ones = (1,) * DIMENSIONS[plain]
+    if isinstance(padding, str) or input.ndim != len(ones) + 2:
+        return plain(input, weight, bias, stride, padding, dilation, groups)
+    each = (tuple(v) if isinstance(v, Iterable) else (v,) * len(ones) for v in (stride, padding, dilation))
+    settings = (*each, False, (0,) * len(ones), groups)  # not transposed, no output padding
+    result: Tensor = _Trilinear.apply(input, weight, None, (input.shape, weight.shape), settings)
+    return result if bias is None else result + bias.view(1, -1, *ones)
+
+
+class _Trilinear(torch.autograd.Function):
+    """The derivative of ⟨convolution of x and w, g⟩ by the one of x, w and g that is None: g's is the convolution."""
+
+    @staticmethod
+    def forward(
+        x: Tensor | None, w: Tensor | None, g: Tensor | None, sizes: Sequence[torch.Size], settings: tuple[Any, ...]
+    ) -> Tensor:
+        if g is None:
+            return torch.convolution(x, w, None, *settings)  # type: ignore[arg-type]
+        # of the missing operand the shape counts, of the other one the numbers
+        operands = [g.new_empty(1).expand(size) if t is None else t for t, size in zip((x, w), sizes, strict=True)]
+        wanted = (x is None, w is None, False)
+        found = torch.ops.aten.convolution_backward(g, *operands, None, *settings, wanted)
+        result: Tensor = found[wanted.index(True)]
+        return result
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[:3])
+        ctx.rest = inputs[3:]
+
+    @staticmethod
+    def backward(ctx: Any, c: Tensor) -> tuple[Any, ...]:
+        held = [c if operand is None else operand for operand in ctx.saved_tensors]
+        apply, needed = _Trilinear.apply, ctx.needs_input_grad
+        slopes = [apply(*held[:i], None, *held[i + 1 :], *ctx.rest) if needed[i] else None for i in range(3)]
+        return *slopes, None, None

@@ -1,6 +1,6 @@
 """Sets with anomalies among normal images: the report's nested dictionary of arrays, read and written.
 
-It is written without pickle, and read without running what it holds. Such sets are made in ``anomaly_making``.
+It is written without pickle, and read without running what it holds. Such sets are made in making.py.
 """
 
 from __future__ import annotations

@@ -113,14 +113,16 @@ def coloured(
     amount = tint if tint is not None else (1.0 if data.shape[0] == 1 else 0.5)
     colours = palette(data.num_classes)
     painter = partial(_tint, colours=torch.tensor(list(colours.values())) / 255, amount=amount)
-    return _variant(data, "coloured", tuple(colours), painter, 3, conflict, seed, purpose)
+    made = _variant(data, "coloured", tuple(colours), painter, 3, conflict, seed, purpose)
+    return replace(made, group_attribute="colour")
 
 
 def watermark(data: Dataset, *, conflict: float = 0.05, seed: int = 0) -> Dataset:
     """A mark of 4x4 black and white cells in the lower right corner, a twentieth of the side each."""
     names = tuple(f"mark {k}" for k in range(data.num_classes))
     painter = partial(_mark, patterns=marks(data.num_classes))
-    return _variant(data, "watermark", names, painter, data.shape[0], conflict, seed)
+    made = _variant(data, "watermark", names, painter, data.shape[0], conflict, seed)
+    return replace(made, group_attribute="watermark")
 
 
 def background(data: Dataset, *, conflict: float = 0.05, seed: int = 0, keep: float = 0.75) -> Dataset:
@@ -128,7 +130,9 @@ def background(data: Dataset, *, conflict: float = 0.05, seed: int = 0, keep: fl
     require(0 < keep < 1, f"keep must be in (0, 1), got {keep}")
     colours = palette(data.num_classes)
     painter = partial(_frame, colours=torch.tensor(list(colours.values())) / 255, keep=keep)
-    return _variant(data, "background", tuple(f"{name} stripes" for name in colours), painter, 3, conflict, seed)
+    names = tuple(f"{name} stripes" for name in colours)
+    made = _variant(data, "background", names, painter, 3, conflict, seed)
+    return replace(made, group_attribute="background")
 
 
 VARIANTS: Mapping[str, Callable[..., Dataset]] = {made.__name__: made for made in (coloured, watermark, background)}
@@ -271,6 +275,7 @@ def write_set(data: Dataset, out: Path, *, made_from: str, settings: Mapping[str
         },
     )
     names = {"classes": np.array(data.classes), "group_names": np.array(data.group_names)}
+    names |= {"group_attribute": np.array([data.group_attribute])} if data.group_attribute else {}
     with replacing(out) as temporary, temporary.open("wb") as file:  # no second copy of the arrays in memory
         np.savez(file, allow_pickle=False, **content, **names)
     text = json.dumps(asdict(manifest), indent=2, ensure_ascii=False) + "\n"

@@ -27,8 +27,7 @@ from holdfast.data.listing import ReaderOptions, images_in
 from holdfast.data.load_data import find_reader
 from holdfast.data.shard_files import Member
 from holdfast.data.splits import Dataset, FileSplit, Split
-from holdfast.data.unreadable_files import LARGEST, for_each_file, without
-from holdfast.data.usable_data import find_problems
+from holdfast.data.usable_data import LARGEST, find_problems, for_each_file, without
 from holdfast.errors import HoldfastError, require
 from holdfast.files import at_home
 from holdfast.parts import named_data

@@ -1,17 +1,20 @@
-"""Pixels from files and arrays, checked and converted to one type and size. Open this to change how images are read.
+"""Pixels from files and arrays, checked and converted to one type and size; and back, as PNG text for findings and
+reports. Open this to change how images are read.
 
 An image file is decoded to pixels that mean the same whatever its format; arrays are checked number by number.
 """
 
 from __future__ import annotations
 
+import base64
+import io
 import math
 import os
 from dataclasses import dataclass
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -268,3 +271,31 @@ def resize(images: Tensor, size: int | tuple[int, int]) -> Tensor:
         fitted = interpolate(chunk, size=(tall, wide), mode="bilinear", antialias=True)
         out[start : start + CHUNK] = fitted.round().clamp(0, 255).to(torch.uint8)
     return out
+
+
+THUMBNAIL: Final = 96
+"""Longest side of a thumbnail, in pixels."""
+
+
+def png(image: Tensor, *, longest: int = THUMBNAIL) -> str:
+    """A uint8 image (C, H, W) as base64 PNG, neither side longer than ``longest``."""
+    picture = _picture(image)
+    picture.thumbnail((longest, longest))
+    return _as_text(picture)
+
+
+def small_png(image: Tensor) -> str:
+    """The same in full size and at most 256 colours, which takes a third of the bytes; for pictures to glance at."""
+    picture = _picture(image)
+    return _as_text(picture if picture.mode == "L" else picture.quantize(256, dither=Image.Dither.NONE))
+
+
+def _picture(image: Tensor) -> Image.Image:
+    pixels: Any = image.squeeze(0).numpy() if image.shape[0] == 1 else image.permute(1, 2, 0).numpy()
+    return Image.fromarray(np.ascontiguousarray(pixels))
+
+
+def _as_text(picture: Image.Image) -> str:
+    file = io.BytesIO()
+    picture.save(file, format="PNG", optimize=True)
+    return base64.b64encode(file.getvalue()).decode("ascii")

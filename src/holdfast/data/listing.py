@@ -134,6 +134,7 @@ def list_files(
     *,
     classes: Sequence[str] | Mapping[str, str] | None = None,
     groups: Sequence[str] | Mapping[str, str] | None = None,
+    attribute: str = "",
     notes: Sequence[Note] = (),
     problems: Sequence[str] = (),
     untrainable: Sequence[str] = (),
@@ -142,8 +143,8 @@ def list_files(
     """A set from the path, class and group of every image, by split.
 
     classes, groups: their names in the order of their numbers, or what each is shown as; by default sorted, numbers by
-    value, and classes without a training image last. problems, untrainable: see :class:`Dataset`. table_rows: where
-    each image is in a table, from 0 on.
+    value, and classes without a training image last. attribute: what the groups are, in a word. problems, untrainable:
+    see :class:`Dataset`. table_rows: where each image is in a table, from 0 on.
     """
     import torch
 
@@ -173,6 +174,7 @@ def list_files(
         for split, own in rows.items()
     }
     said: dict[str, Any] = {"notes": tuple(notes), "problems": tuple(problems), "untrainable": tuple(untrainable)}
+    said["group_attribute"] = printable(attribute)
     return Dataset(printable(name), shown(classes), group_names=shown(groups), **(said | splits))
 
 

@@ -18,8 +18,7 @@ from holdfast.data.images import GREY_MODES
 from holdfast.data.item_split import ItemSplit
 from holdfast.data.listing import ReaderOptions, refuse_outside
 from holdfast.data.splits import Dataset, FileSplit, hold_out
-from holdfast.data.unreadable_files import drop_unreadable
-from holdfast.data.usable_data import consistent, find_problems, refuse
+from holdfast.data.usable_data import consistent, drop_unreadable, find_problems, refuse
 from holdfast.errors import HoldfastError, require, unknown
 from holdfast.files import at_home, exists, reading
 from holdfast.parts import READERS, data_by_prefix, data_name, data_syntax, named_data

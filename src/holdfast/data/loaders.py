@@ -3,10 +3,14 @@ split, beginning with batch number ``start``."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import weakref
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from math import prod
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,9 +18,11 @@ from torch.utils.data import DataLoader, Dataset
 
 from holdfast.augment.basic import to_float
 from holdfast.data.gpu_decoding import decoded, encoded
-from holdfast.data.item_split import ItemSplit
-from holdfast.data.splits import ArraySplit, FileSplit, Split, all_images
+from holdfast.data.item_split import SMALL, ItemSplit
+from holdfast.data.shard_files import Members
+from holdfast.data.splits import ArraySplit, FileSplit, Split, WrappedSplit, all_images
 from holdfast.errors import HoldfastError, require
+from holdfast.machine import usable_cores
 from holdfast.signals import held_signals, leave_signals_to, starting_workers
 from holdfast.types import Batch
 
@@ -98,9 +104,11 @@ class StreamLoader:
         on_device: bool = False,
     ) -> None:
         self.split, self.batch_size, self.device, self.share = split, batch_size, device, share
-        self.workers = min(workers, len(os.sched_getaffinity(0)))
+        self.workers = min(workers, usable_cores())
         self.on_device = on_device and isinstance(split, FileSplit)
         self._idle: list[tuple[_Positions, DataLoader[Read]]] = []
+        self._readers: list[DataLoader[Read]] = []
+        weakref.finalize(self, end_workers, self._readers, os.getpid())
 
     def batches(self, order: Tensor, *, start: int = 0) -> Iterator[Batch]:
         firsts = range(start * self.batch_size, len(order), self.batch_size)
@@ -142,7 +150,19 @@ class StreamLoader:
             persistent_workers=self.workers > 0,
             generator=torch.Generator(),  # else every epoch would draw from the global one
         )
+        self._readers.append(reader)
         return positions, reader
+
+
+def end_workers(readers: list[DataLoader[Read]], owner: int) -> None:
+    """End the workers of loaders that nobody uses any more, in the process that started them.
+
+    torch does it when a loader is removed. Where that is the garbage collection's work, the queues by which workers
+    are told have been closed before: torch then waits five seconds for each worker, and kills it.
+    """
+    for reader in readers if os.getpid() == owner else ():
+        if (running := reader._iterator) is not None and hasattr(running, "_shutdown_workers"):
+            running._shutdown_workers()
 
 
 def _each_whole(items: Iterator[A]) -> Iterator[A]:
@@ -158,6 +178,72 @@ def _each_whole(items: Iterator[A]) -> Iterator[A]:
 
 Loader = ResidentLoader | StreamLoader
 
+WORKERS = 4
+"""Worker processes where nobody says how many, and reading is worth some; no more than there are processors."""
+SECONDS_PER_FILE, SECONDS_PER_BYTE = 6e-5, 1.5e-8
+"""What decoding a file takes: 65 µs for a PNG of 16 pixels and 467 bytes, 0.34 ms for a JPEG of 224 pixels and 17 kB,
+1.8 ms for one of 500 pixels and 77 kB, within a factor of two of what these say (benchmarks/read_folder.py)."""
+START_SECONDS, SPAWN_SECONDS = 0.1, 3.0
+"""What starting and ending workers takes: forked, and where each of them imports torch."""
+MOST_SECONDS = 5.0
+"""Seconds of decoding up to which files are decoded at once: nothing else is done meanwhile."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a split is read. why: in words, for plans and records."""
+
+    kind: Literal["resident", "stream"]
+    workers: int
+    why: str
+
+
+def choose_reading(
+    split: Split, *, kind: str = "auto", workers: int | None = None, passes: float = 1, decode: str = "cpu"
+) -> Reading:
+    """How to read a split: what is asked for, and otherwise the way that takes the least time.
+
+    passes: how often every image is read, about. A folder that takes less time to decode than workers take to start,
+    or that all passes of workers take, is decoded once, into memory, if it fits (:data:`SMALL`).
+
+    >>> images = ArraySplit(torch.zeros(4, 1, 8, 8, dtype=torch.uint8), torch.zeros(4))
+    >>> choose_reading(images).kind
+    'resident'
+    """
+    stays = isinstance(split, ArraySplit) or (isinstance(split, ItemSplit) and split.small)
+    if kind == "resident" or (kind == "auto" and stays):
+        return Reading("resident", 0, "in memory")
+    if workers is not None:
+        return Reading("stream", workers, "as asked for")
+    usual = min(WORKERS, usable_cores())
+    cost = decoding_seconds(split)
+    if kind == "stream" or decode != "cpu" or cost is None:
+        return Reading("stream", usual, "read while they are needed")
+    start = START_SECONDS if multiprocessing.get_start_method() == "fork" else SPAWN_SECONDS
+    shared, size = start + passes * cost / max(2, usual), len(split) * prod(split.shape)
+    told = f"{len(split):,} files take about {cost:.2g} s to decode"
+    if size <= SMALL and cost <= min(MOST_SECONDS, shared):
+        return Reading("resident", 0, f"{told}, and {size / 2**20:,.1f} MB of memory")
+    return Reading("stream", 0 if passes * cost <= shared else usual, told)
+
+
+SAMPLED = 64
+"""Files whose size stands for all."""
+
+
+def decoding_seconds(split: Split) -> float | None:
+    """About how long one process decodes all files of a split; None for what is not in files on this machine."""
+    while isinstance(split, WrappedSplit):
+        split = split.inner
+    if not isinstance(split, FileSplit) or isinstance(split.paths, Members):
+        return None
+    shown = torch.linspace(0, len(split) - 1, min(SAMPLED, len(split))).round().long().tolist()
+    try:
+        sizes = [os.stat(split.paths[i]).st_size for i in shown]
+    except OSError:
+        return None  # whoever reads it says what is wrong
+    return len(split) * (SECONDS_PER_FILE + SECONDS_PER_BYTE * sum(sizes) / max(1, len(sizes)))
+
 
 def make_loader(
     split: Split,
@@ -165,22 +251,24 @@ def make_loader(
     batch_size: int,
     device: torch.device,
     kind: str = "auto",
-    workers: int = 0,
+    workers: int | None = 0,
     share: tuple[int, int] = (0, 1),
     decode: str = "cpu",
+    passes: float = 1,
 ) -> Loader:
-    """The loader for a split: ``resident``, ``stream``, or ``auto`` (arrays stay, files stream).
+    """The loader for a split: ``resident``, ``stream``, or ``auto`` (arrays stay, files stream unless there are few).
 
-    share: as of :class:`StreamLoader`. decode: cpu or gpu, where streamed JPEG files are decoded.
+    workers: None leaves that open, see :func:`choose_reading`, as for passes. share: as of :class:`StreamLoader`.
+    decode: cpu or gpu, where streamed JPEG files are decoded.
     """
     require(batch_size >= 1, f"batch_size must be >= 1, got {batch_size}")
-    require(workers >= 0, f"workers must be >= 0, got {workers}")
-    stays = isinstance(split, ArraySplit) or (isinstance(split, ItemSplit) and split.small)
-    if kind == "resident" or (kind == "auto" and stays):
+    require(workers is None or workers >= 0, f"workers must be >= 0, got {workers}")
+    reading = choose_reading(split, kind=kind, workers=workers, passes=passes, decode=decode)
+    if reading.kind == "resident":
         return ResidentLoader(split, batch_size=batch_size, device=device)
     able = decode == "cpu" or device.type == "cuda"
     require(able, f"decode gpu needs a CUDA device, and the device is {device}; use --decode cpu")
-    made: dict[str, Any] = {"batch_size": batch_size, "device": device, "workers": workers, "share": share}
+    made: dict[str, Any] = {"batch_size": batch_size, "device": device, "workers": reading.workers, "share": share}
     return StreamLoader(split, **made, on_device=decode == "gpu")
 
 
@@ -192,7 +280,7 @@ def check_images(images: Images) -> None:
 
 
 def float_batches(
-    images: Images, device: torch.device, *, batch_size: int | None = None, workers: int = 0
+    images: Images, device: torch.device, *, batch_size: int | None = None, workers: int | None = 0
 ) -> Iterator[Tensor]:
     """Checked float images in [0, 1] on a device, a batch at a time; files are decoded as they are needed.
 

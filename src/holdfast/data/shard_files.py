@@ -57,7 +57,8 @@ class LocalShards:
         self._open: dict[str, FileIO] = {}
 
     def read(self, shard: str, offset: int, size: int) -> bytes:
-        return os.pread(self._file(shard).fileno(), size, offset)  # of a process that was forked too: no file position
+        file = self._file(shard)  # by a name: without one, another thread that opens the shard too would close it here
+        return os.pread(file.fileno(), size, offset)  # of a process that was forked too: no file position
 
     def _file(self, shard: str) -> FileIO:
         if (file := self._open.get(shard)) is None:

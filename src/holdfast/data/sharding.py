@@ -31,8 +31,7 @@ from holdfast.data.shard_files import Member
 from holdfast.data.shard_index import INDEX, IndexWriter, Sample, Shown, unsafe
 from holdfast.data.splits import Dataset, FileSplit, Split, WrappedSplit
 from holdfast.data.unlabelled_images import declared
-from holdfast.data.unreadable_files import drop_unreadable
-from holdfast.data.usable_data import find_problems, refuse
+from holdfast.data.usable_data import drop_unreadable, find_problems, refuse
 from holdfast.errors import HoldfastError, require
 from holdfast.files import IMAGE_SUFFIXES, at_home, filling, reading
 from holdfast.printable import printable

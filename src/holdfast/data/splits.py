@@ -225,6 +225,7 @@ class Dataset:
 
     classes: name of each class; a label is a position in it.
     group_names: name of each group; empty where the set has no groups.
+    group_attribute: what the groups are, in a word such as "colour" or "background"; empty where nobody said.
     notes: what the reader decided by itself and the user should know.
     unlabeled: images to learn from whose labels are not known, or not to be used.
     problems: why it cannot be used, as its reader found; ``load`` refuses them, ``holdfast data check`` lists them.
@@ -238,6 +239,7 @@ class Dataset:
     val: Split | None = None
     test: Split | None = None
     group_names: tuple[str, ...] = ()
+    group_attribute: str = ""
     notes: tuple[Note, ...] = ()
     unlabeled: Split | None = None
     problems: tuple[str, ...] = ()

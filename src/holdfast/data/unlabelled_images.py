@@ -21,8 +21,7 @@ from holdfast.data.item_split import ItemSplit
 from holdfast.data.listing import ReaderOptions, refuse_outside
 from holdfast.data.load_data import common_shape, load, refuse_rules
 from holdfast.data.splits import ArraySplit, Dataset, FileSplit, Split
-from holdfast.data.unreadable_files import separate, skipped_note
-from holdfast.data.usable_data import refuse
+from holdfast.data.usable_data import refuse, separate, skipped_note
 from holdfast.errors import require
 from holdfast.files import at_home, exists, reading
 from holdfast.parts import READERS, data_by_prefix, named_data

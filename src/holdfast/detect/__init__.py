@@ -13,7 +13,6 @@ from holdfast.parts import DETECTORS as DETECTORS
 if TYPE_CHECKING:  # for checkers; at run time _HOMES says where a name is
     from holdfast.detect.description import *  # noqa: F403
     from holdfast.detect.detectors import *  # noqa: F403
-    from holdfast.detect.detectors.detector import *  # noqa: F403
     from holdfast.detect.detectors.feature_distances import *  # noqa: F403
     from holdfast.detect.detectors.unfitted import *  # noqa: F403
     from holdfast.detect.evaluation import *  # noqa: F403
@@ -22,24 +21,21 @@ if TYPE_CHECKING:  # for checkers; at run time _HOMES says where a name is
     from holdfast.detect.fitting import *  # noqa: F403
     from holdfast.detect.predicting import *  # noqa: F403
     from holdfast.detect.scoring import *  # noqa: F403
-    from holdfast.detect.threshold import *  # noqa: F403
     from holdfast.train.rotation import *  # noqa: F403
     from holdfast.train.unlabelled import *  # noqa: F403
 
 _HOMES = {
     "detect.description": "Description describe describe_images probe",
-    "detect.detectors": "make_detector",
-    "detect.detectors.detector": "Detector",
+    "detect.detectors": "Detector make_detector",
     "detect.detectors.feature_distances": "KNN LocalReconstruction Mahalanobis RelativeMahalanobis ViM",
     "detect.detectors.unfitted": "KL MSP Elbo Energy LikelihoodRegret MaxLogit Reconstruction Rotation",
-    "detect.evaluation": "Evaluation auroc evaluate_scores",
+    "detect.evaluation": "Evaluation Threshold auroc evaluate_scores",
     "detect.features": "ClassifierExtractor FeatureExtractor Features JointExtractor LogitExtractor "
     "RotationExtractor VAEExtractor extract",
     "detect.fitted_detector": "FittedDetector Fused ScoreReport",
     "detect.fitting": "fit",
     "detect.predicting": "Predictions predict",
     "detect.scoring": "evaluate score",
-    "detect.threshold": "Threshold",
     "train.rotation": "train_rotation",
     "train.unlabelled": "MinimiseSettings TrainedVAE train_vae",
 }

@@ -16,16 +16,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from holdfast.data.images import png
 from holdfast.data.loaders import Images, float_batches
 from holdfast.data.splits import Dataset
 from holdfast.data.unlabelled_images import ImageSource, open_images
 from holdfast.detect.fitted_detector import FittedDetector, load_fitted
-from holdfast.detect.output_places import FINDINGS, PAGE, claim_folder
+from holdfast.detect.scoring import FINDINGS, PAGE, claim_folder
 from holdfast.devices import resolve_device
 from holdfast.errors import HoldfastError, require, require_known
 from holdfast.models.vae import VAE, VAESettings
 from holdfast.module_state import evaluating
-from holdfast.png import png
 from holdfast.reports import report, write_findings
 from holdfast.rng import derive
 from holdfast.settings.detect_settings import DESCRIBE_TRAINING

@@ -228,7 +228,7 @@ def extract(
     images: Images,
     *,
     batch_size: int | None = None,
-    workers: int = 0,
+    workers: int | None = 0,
     progress: Progress | None = None,
 ) -> Features:
     """Everything an extractor computes of images, on the CPU, with the labels of a split. progress: steps per batch.

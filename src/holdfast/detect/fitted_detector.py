@@ -16,10 +16,9 @@ from holdfast import __version__
 from holdfast.data.images import Unreadable
 from holdfast.data.loaders import Images, check_images, float_batches
 from holdfast.data.unlabelled_images import ImageSource, open_unlabelled
-from holdfast.detect.detectors import FUSED, make_detector
-from holdfast.detect.detectors.detector import Detector
+from holdfast.detect.detectors import FUSED, Detector, make_detector
+from holdfast.detect.evaluation import Threshold
 from holdfast.detect.features import FeatureExtractor, Features, make_extractor
-from holdfast.detect.threshold import Threshold
 from holdfast.devices import resolve_device
 from holdfast.errors import HoldfastError, require
 from holdfast.files import filling, write_atomic
@@ -193,13 +192,15 @@ class FittedDetector:
         whatever :func:`fit` takes, arrays among it, which is brought to the detector's size."""
         return self.report(images).scores
 
-    def report(self, images: Images | ImageSource, *, batch_size: int | None = None, workers: int = 0) -> ScoreReport:
+    def report(
+        self, images: Images | ImageSource, *, batch_size: int | None = None, workers: int | None = 0
+    ) -> ScoreReport:
         parts = list(self.stream(images, batch_size=batch_size, workers=workers))
         require(bool(parts), "there is no image to score; give at least one")
         return ScoreReport.cat(parts)
 
     def stream(
-        self, images: Images | ImageSource, *, batch_size: int | None = None, workers: int = 0
+        self, images: Images | ImageSource, *, batch_size: int | None = None, workers: int | None = 0
     ) -> Iterator[ScoreReport]:
         """Reports batch by batch: memory does not grow with the number of images."""
         if not isinstance(images, Tensor):

@@ -17,22 +17,22 @@ from holdfast.data.loaders import Images, check_images, evaluation_batch
 from holdfast.data.splits import Split
 from holdfast.data.unlabelled_images import ImageSource, open_unlabelled
 from holdfast.detect.detectors import FUSED, check_scores, make_detector
+from holdfast.detect.evaluation import Threshold, rank_of
 from holdfast.detect.features import ClassifierExtractor, extract, make_extractor
 from holdfast.detect.fitted_detector import CARD, DETECTOR_FOLDER, FittedDetector, Fused, image_hashes
-from holdfast.detect.output_places import shape_for
-from holdfast.detect.threshold import Threshold, rank_of
 from holdfast.devices import resolve_device
 from holdfast.errors import require
 from holdfast.files import writable_folder
 from holdfast.models import ModelCard, load_model
 from holdfast.models.resolution import resolve
+from holdfast.models.saved_model import shape_for
 from holdfast.models.vae import VAESettings
 from holdfast.parts import DETECTORS
 from holdfast.rng import derive
 from holdfast.settings.detect_settings import FitSettings, VAETrainingSettings
 from holdfast.train.progress import Progress, make_progress
 from holdfast.train.rotation import rotation_card, train_rotation
-from holdfast.train.run_data import is_own_data, terms_of_run
+from holdfast.train.run_result import is_own_data, terms_of_run
 from holdfast.train.unlabelled import MinimiseSettings, train_vae
 
 FUSED_LABEL_FREE: Final = ("reconstruction", "knn", "mahalanobis")

@@ -19,19 +19,18 @@ from holdfast.data.loaders import evaluation_batch, float_batches
 from holdfast.data.splits import Split
 from holdfast.data.tables import growing_table
 from holdfast.data.unlabelled_images import ImageSource, open_unlabelled
-from holdfast.data.unreadable_files import taken_before
+from holdfast.data.usable_data import taken_before
 from holdfast.detect.fitted_detector import DETECTOR_FOLDER, FittedDetector, ScoreReport, load_fitted
-from holdfast.detect.output_places import claim_table, shape_for
-from holdfast.detect.scoring import unreadable_row
+from holdfast.detect.scoring import claim_table, unreadable_row
 from holdfast.devices import resolve_device
 from holdfast.errors import HoldfastError, require
 from holdfast.models import ModelCard, load_model
+from holdfast.models.saved_model import shape_for
 from holdfast.module_state import evaluating
 from holdfast.settings.detect_settings import ReadSettings
 from holdfast.train.folder import abstention_threshold
 from holdfast.train.progress import Progress, make_progress
-from holdfast.train.run_data import terms_of_run
-from holdfast.train.run_result import Run
+from holdfast.train.run_result import Run, terms_of_run
 
 PREDICTION_COLUMNS: Final = ("path", "prediction", "confidence", "ood_score", "ood", "reason")
 """What ``predict`` writes of each image."""

@@ -1,9 +1,11 @@
 """Use a fitted detector: ``score`` images with it, ``evaluate`` it on images of both kinds. These are the functions
-behind ``holdfast detect score`` and ``detect evaluate``; ``predict`` is in predicting.py.
+behind ``holdfast detect score`` and ``detect evaluate``; ``predict`` is in predicting.py. Below, where all of them may
+write: no file of anything else is replaced.
 """
 
 from __future__ import annotations
 
+import csv
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -16,27 +18,27 @@ import torch
 from torch import Tensor
 
 from holdfast.data.anomalies import holds_anomalies, read_anomalies
-from holdfast.data.images import Unreadable
+from holdfast.data.images import Unreadable, png
 from holdfast.data.loaders import evaluation_batch, float_batches
 from holdfast.data.splits import Split
 from holdfast.data.tables import growing_table
 from holdfast.data.unlabelled_images import ImageSource, has_parts, open_unlabelled, takes_columns
-from holdfast.data.unreadable_files import taken_before
+from holdfast.data.usable_data import taken_before
 from holdfast.detect.detectors import FUSED
 from holdfast.detect.evaluation import MEASURES, evaluate_scores, findings_of, score_evidence
 from holdfast.detect.fitted_detector import FittedDetector, ScoreReport, image_hashes, load_fitted
-from holdfast.detect.output_places import FINDINGS, PAGE, claim_folder, claim_table
-from holdfast.errors import require
-from holdfast.png import png
+from holdfast.errors import HoldfastError, require
+from holdfast.files import writable_folder
 from holdfast.printable import printable
-from holdfast.reports import report, write_findings
+from holdfast.reports import read_findings, report, write_findings
 from holdfast.settings.detect_settings import ReadSettings
 from holdfast.train.progress import Progress, make_progress
-from holdfast.train.run_data import terms_of_run
+from holdfast.train.run_result import terms_of_run
 from holdfast.types import Finding
 
 SCORE_COLUMNS: Final = ("path", "score", "flag", "reason")
 MISSES: Final = 24
+FINDINGS, PAGE = "findings.json", "report.html"
 
 SEEN_REMEDY: Final = "or fit the detector with --split train"
 
@@ -240,3 +242,42 @@ def summary_text(found: Sequence[Finding]) -> str:
         for f in found
         if f.where == {"score": FUSED} and f.value is not None
     )
+
+
+def claim_folder(out: str | Path, *, check: str) -> Path:
+    """A folder for findings of one check and their report, checked before any work; its own old ones may be there."""
+    folder = writable_folder(out)
+    require(not (folder / "run.yaml").exists(), f"{folder} holds a training run; choose another --out")
+    there = [name for name in (FINDINGS, PAGE) if (folder / name).exists()]
+    require(
+        not there or _only_of(check, folder / FINDINGS),
+        f"{folder} holds {' and '.join(there)} of something else; choose another --out",
+    )
+    return folder
+
+
+def claim_table(out: str | Path, columns: Sequence[str], *, more: tuple[str, ...] = ()) -> Path:
+    """A CSV file to write, checked before any work; an old one with these columns may be there.
+
+    more: what the names of further columns start with, of which there may be any number.
+    """
+    require(out != "", "out is empty; name a CSV file")
+    path = Path(out)
+    require(path.is_file() or not path.exists(), f"{path} is not a file; name a CSV file to write with --out")
+    writable_folder(path.parent)
+    if path.exists():
+        with path.open("rb") as file:
+            header = next(csv.reader([file.readline().rstrip().decode(errors="replace")]), [])
+        require(
+            header[: len(columns)] == [*columns] and all(name.startswith(more) for name in header[len(columns) :]),
+            f"{path} is there and holds something else than the columns {', '.join(columns)}; choose another --out",
+        )
+    return path
+
+
+def _only_of(check: str, path: Path) -> bool:
+    try:
+        found = read_findings(path).findings
+    except HoldfastError:
+        return False
+    return bool(found) and all(finding.check == check for finding in found)

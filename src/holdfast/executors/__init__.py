@@ -9,9 +9,9 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from holdfast.errors import require
-from holdfast.executors.executor_protocol import PER_GPU, Crashed, Executor, WorkerDied
+from holdfast.executors.executor_protocol import PER_GPU, Crashed, Executor, ThisProcess, WorkerDied
 from holdfast.machine import usable_cores
-from holdfast.settings.engine_settings import EngineSettings
+from holdfast.settings.command_settings import EngineSettings
 
 __all__ = ["Crashed", "Executor", "WorkerDied", "make_executor", "require_engine"]
 
@@ -34,7 +34,6 @@ def make_executor(settings: EngineSettings, *, device: str = "auto", calls: int 
         most = int(wanted) if wanted and wanted != "auto" else None
         return RayCluster(settings.address, most=most, device=device, threads=threads)
     from holdfast.executors.local_processes import LocalProcesses, gpus_for
-    from holdfast.executors.this_process import ThisProcess
 
     if wanted is None:
         return ThisProcess(threads=settings.threads)

@@ -27,8 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import HoldfastError
-from holdfast.train.processes import NAME as LOCK
-from holdfast.train.processes import locked
+from holdfast.files import LOCK, locked
 from holdfast.train.progress import Progress, describe
 
 CELLS = ".cells"

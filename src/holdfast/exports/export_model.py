@@ -19,21 +19,20 @@ from holdfast.audits.audit_result import Audit
 from holdfast.augment.basic import to_float
 from holdfast.data import Dataset, Split
 from holdfast.data.unlabelled_images import ImageSource, open_unlabelled
-from holdfast.detect.output_places import shape_for
 from holdfast.errors import HoldfastError, explaining, require, require_known
-from holdfast.exports.card_page import CardFacts, card_page
-from holdfast.exports.export_formats import WRITERS, ExportedNetwork, require_exportable
+from holdfast.exports.export_files import WRITERS, CardFacts, ExportedNetwork, card_page, require_exportable
 from holdfast.files import filling, writable_folder
 from holdfast.models import load_model, open_model
 from holdfast.models.adapters import FixedBatch
-from holdfast.models.export_metadata import ExportMetadata
 from holdfast.models.loaded_model import sample_images
+from holdfast.models.saved_model import shape_for
+from holdfast.models.source_types import ExportMetadata
 from holdfast.models.weights import hash_tensors
 from holdfast.module_state import evaluating
 from holdfast.reports.findings_file import FindingsFile, read_findings
 from holdfast.reports.run_files import RunFiles, redacted
 from holdfast.settings import flatten
-from holdfast.settings.export_settings import ExportKind, ExportSettings
+from holdfast.settings.command_settings import ExportKind, ExportSettings
 from holdfast.train.folder import read_settings
 from holdfast.train.preparing import load_data
 from holdfast.train.run_result import Run

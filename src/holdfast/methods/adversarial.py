@@ -24,10 +24,13 @@ class Adversarial(Method):
     radius: Annotated[float, Within(0)] = 8 / 255
     """In pixels."""
     steps: Annotated[int, Within(1)] = 7
+    """Steps of PGD."""
     step_size: Annotated[Unset[float], Within(0, ends="(]")] = None
     """Length of a step (default: 2.5 radius / steps, at most the radius)."""
     norm: Literal["linf", "l2"] = "linf"
+    """Of the ball around a sample."""
     random_start: bool = True
+    """Begin at a random point of the ball, not at the sample."""
     clean: Annotated[float, Within(0)] = 0.0
     """Weight of the samples themselves, beside their neighbours."""
 

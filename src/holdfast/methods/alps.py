@@ -25,6 +25,7 @@ class Alps(Method):
     alpha: Unset[float] = None
     """With beta: the Beta distribution itself, instead of mode and concentration."""
     beta: Unset[float] = None
+    """Its second parameter."""
     partners: Literal["batch", "set"] = "batch"
     """Where the other image is from: the same batch, shuffled; or the whole training set (reads images twice)."""
 

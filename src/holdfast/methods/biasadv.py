@@ -17,7 +17,7 @@ from holdfast.settings import Unset, Within
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from holdfast.attacks.arguments import BallSettings
+    from holdfast.attacks.norms import BallSettings
     from holdfast.methods import Context, Generators, State
 
 
@@ -34,11 +34,13 @@ class BiasAdv(Method):
     beta: Annotated[float, Within(0)] = 1.0
     """Weight of the images found."""
     norm: Literal["l2", "linf"] = "l2"
+    """Of the ball around a sample."""
     space: Literal["pixel", "normalised"] = "pixel"
     """Whether the radius is in pixels of [0, 1] or in units of the deviation that the model divides by."""
     step_size: Annotated[Unset[float], Within(0, ends="(]")] = None
     """Length of a step (default: 2.5 radius / steps, at most the radius)."""
     random_start: bool = False
+    """Begin at a random point of the ball, not at the sample."""
     statistics: Literal["running", "batch"] = "running"
     """What BatchNorm uses during the attack: its running statistics, or those of the batch."""
     running: Literal["all", "clean"] = "all"
@@ -51,12 +53,12 @@ class BiasAdv(Method):
     random noise of full size."""
 
     def start(self, context: Context) -> State:
-        from holdfast.attacks.eval_copies import EvalCopies
+        from holdfast.attacks.bias_attack import EvalCopies
 
         state = super().start(context)
         state.eval_copies = EvalCopies()
         if self.batch_norm == "auxiliary":
-            from holdfast.methods._auxiliary_norms import AuxiliaryNorms
+            from holdfast.methods._state import AuxiliaryNorms
 
             state.norms = AuxiliaryNorms(state.biased)
         return state
@@ -73,7 +75,7 @@ class BiasAdv(Method):
         """x_adv: argmax of L(g(x'), y) - λ·L(f(x'), y) over x' within the radius of x; weighted by β."""
         from holdfast.attacks.bias_attack import bias_adversarial
         from holdfast.attacks.pgd import noise
-        from holdfast.models.preprocessing import deviation
+        from holdfast.models.adapters import deviation
 
         scale = deviation(f) if self.space == "normalised" else None
         within: BallSettings = {"norm": self.norm, "space": self.space, "scale": scale, "bounds": (0.0, 1.0)}

@@ -5,12 +5,16 @@ from statistics import harmonic_mean
 from holdfast.metrics.calibration import (
     CalibrationError,
     Reliability,
+    RiskCoverage,
     bin_edges,
     brier,
     ece,
     fit_temperature,
     nll,
     reliability,
+    risk_coverage,
+    threshold_for_coverage,
+    threshold_for_risk,
     top_k,
 )
 from holdfast.metrics.confident_learning import (
@@ -37,16 +41,18 @@ from holdfast.metrics.intervals import (
     wilson_interval,
     worst,
 )
-from holdfast.metrics.ranking import auroc_interval, fpr_interval, paired_auroc, placements
-from holdfast.metrics.risk_coverage import RiskCoverage, risk_coverage, threshold_for_coverage, threshold_for_risk
 from holdfast.metrics.significance import (
     McNemar,
     Paired,
+    auroc_interval,
     benjamini_hochberg,
     fisher_p,
+    fpr_interval,
     holm,
     mcnemar,
+    paired_auroc,
     paired_difference,
+    placements,
     sign_test,
 )
 

@@ -21,6 +21,12 @@ from holdfast.errors import require
 LabelErrorRule = Literal["posterior", "confident-joint", "class", "noise-rate", "both"]
 MOST_FITTED = 20_000
 """Samples that noise and temperature are fitted on: enough for three digits."""
+OUTER = 0.8
+"""The part of the flagged range, from its most implausible end, in which the model is taken at its word."""
+BOUND_LEVEL = 0.99
+"""Of :attr:`LabelErrors.least_precision`."""
+LEAST_OUTER = 20
+"""Flagged labels in that part below which nothing is said of the precision."""
 LEAST_PROBABILITY = 1e-15
 """Probabilities below are raised to this: of a 0 there is no logarithm."""
 
@@ -32,7 +38,9 @@ class LabelErrors:
     flagged: (M,) positions, the least plausible label first. suggested: (N,) the most probable other class.
     margin: (N,) p̂(ỹ; x) - p̂(suggested; x), low where the label is implausible. joint: (K, K) the estimated share
     of samples with given label i and true label j by counting. wrong: (N,) the probability that a label is wrong, and
-    noise the share of wrong labels, both as of :func:`estimate_noise`.
+    noise the share of wrong labels, both as of :func:`estimate_noise`. least_precision: a lower bound of the share of
+    the flagged labels that are wrong, as of :func:`bound_precision`; None where too few are flagged, and for other
+    rules.
     """
 
     flagged: Tensor
@@ -41,11 +49,36 @@ class LabelErrors:
     joint: Tensor
     wrong: Tensor
     noise: float
+    least_precision: float | None = None
 
-    @property
-    def expected_precision(self) -> float | None:
-        """The share of the flagged labels that should turn out to be wrong; None where none is flagged."""
-        return float(self.wrong[self.flagged].mean()) if len(self.flagged) else None
+
+def bound_precision(labels: Tensor, wrong_if: Tensor, flagged: Tensor) -> float | None:
+    """How many of the flagged labels are wrong, at least (:data:`BOUND_LEVEL`); None where they are too few to say.
+
+    wrong_if: (N, K) the probability that a label would be wrong if it were k. A label that is wrong at random is as
+    likely to be one class as another, so it falls anywhere among the pairs of an image and a class that is not its
+    most probable one, ranked by wrong_if; a label that is right falls near the plausible end. So in the share ``OUTER``
+    of the pairs that would be flagged nearly all that is flagged is wrong, and their number is the sum of wrong_if. The
+    number in the rest, for which the model is not asked, follows a negative binomial distribution. (Storey, "A direct
+    approach to false discovery rates", JRSS B 64, 2002, compares ranges in this way.) The mean of wrong_if over all
+    that is flagged can say too much: where a model is wrong and sure of itself, it does not know. It is taken where it
+    is lower.
+    """
+    from scipy.stats import nbinom  # type: ignore[import-untyped]  # slow to import
+
+    if not len(flagged):
+        return None
+    rows = torch.linspace(0, len(wrong_if) - 1, min(len(wrong_if), MOST_FITTED)).round().long()
+    most_probable = wrong_if[rows].argmin(1, keepdim=True)
+    pairs = -wrong_if[rows].scatter(1, most_probable, -1.0)  # the least plausible first; those set to 1 come last
+    ranked = pairs.flatten().sort().values
+    wrong = wrong_if[flagged, labels[flagged]]
+    rank = torch.searchsorted(ranked, -wrong).double()
+    outer = math.floor(wrong[rank < OUTER * rank.max()].sum())
+    if outer < LEAST_OUTER:
+        return None
+    inner = float(nbinom.ppf(1 - BOUND_LEVEL, outer, OUTER))
+    return min(float(wrong.mean()), (outer + inner) / len(flagged))
 
 
 def estimate_noise(labels: Tensor, probabilities: Tensor) -> tuple[float, Tensor]:
@@ -63,6 +96,12 @@ def estimate_noise(labels: Tensor, probabilities: Tensor) -> tuple[float, Tensor
     >>> round(noise, 2), wrong.topk(5).indices.sort().values.tolist()
     (0.05, [0, 1, 2, 3, 4])
     """
+    noise, wrong_if = _noise_and_wrong_if(labels, probabilities)
+    return noise, wrong_if.gather(1, labels[:, None])[:, 0]
+
+
+def _noise_and_wrong_if(labels: Tensor, probabilities: Tensor) -> tuple[float, Tensor]:
+    """ε, and (N, K) the probability that a label would be wrong if it were k."""
     import numpy as np
     from scipy.optimize import minimize  # type: ignore[import-untyped]  # slow to import
 
@@ -71,17 +110,19 @@ def estimate_noise(labels: Tensor, probabilities: Tensor) -> tuple[float, Tensor
     most = 1 - 1 / k  # beyond this a label would be less likely than any other class
 
     def parts(z: object, rows: Tensor) -> tuple[float, Tensor, Tensor]:
+        """ε, and P(ỹ = k | x) if the label is right, and if it is wrong, for each class k of these rows."""
         scale, odds = (float(v) for v in z)  # type: ignore[attr-defined]
         noise = most / (1 + math.exp(-max(-12.0, min(12.0, odds))))
         temperature = math.exp(max(-4.0, min(4.0, scale)))
-        q = (logs[rows] / temperature).softmax(1).gather(1, labels[rows][:, None])[:, 0]
+        q = (logs[rows] / temperature).softmax(1)
         return noise, (1 - noise) * q, noise * (1 - q) / (k - 1)
 
     fitted = torch.from_numpy(np.unique(np.linspace(0, n - 1, min(n, MOST_FITTED)).round().astype(np.int64)))
 
     def loss(z: object) -> float:
         _, right, wrong = parts(z, fitted)
-        return -float((right + wrong).clamp_min(1e-300).log().mean())
+        given = (right + wrong).gather(1, labels[fitted][:, None])
+        return -float(given.clamp_min(1e-300).log().mean())
 
     # two valleys: a model that errs with good labels, and a good model with wrong labels
     starts = [(math.log(t), math.log(e / (most - e))) for t in (1.0, 3.0) for e in (0.02, 0.2)]
@@ -160,7 +201,8 @@ def find_label_errors(labels: Tensor, probabilities: Tensor, *, rule: LabelError
     own = p.gather(1, labels[:, None])[:, 0]
     others = p.scatter(1, labels[:, None], -1.0)
     margin, suggested = own - others.amax(1), others.argmax(1)
-    noise, wrong = estimate_noise(labels, p)
+    noise, wrong_if = _noise_and_wrong_if(labels, p)
+    wrong = wrong_if.gather(1, labels[:, None])[:, 0]
     if rule == "posterior":
         chosen = wrong > 0.5
     elif rule == "confident-joint":
@@ -171,7 +213,9 @@ def find_label_errors(labels: Tensor, probabilities: Tensor, *, rule: LabelError
         chosen = by_class & by_rate
     flagged = (chosen & (margin < 0)).nonzero().flatten()  # a label that is still the most probable one stays
     order = -wrong if rule == "posterior" else margin
-    return LabelErrors(flagged[order[flagged].argsort(stable=True)], suggested, margin, joint, wrong, noise)
+    flagged = flagged[order[flagged].argsort(stable=True)]
+    least = bound_precision(labels, wrong_if, flagged) if rule == "posterior" else None
+    return LabelErrors(flagged, suggested, margin, joint, wrong, noise, least)
 
 
 def _lowest_of_class(own: Tensor, labels: Tensor, joint: Tensor) -> Tensor:

@@ -7,17 +7,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast.models.built_model import BuiltModel, build_model
+    from holdfast.models.adapters import Normalised, PreprocessedModel
     from holdfast.models.heads import find_head, penultimate
     from holdfast.models.loaded_model import LoadedModel, open_model
-    from holdfast.models.preprocessing import Normalised, PreprocessedModel
     from holdfast.models.resolution import model_names
-    from holdfast.models.saved_model import ModelCard, load_model, save_model
+    from holdfast.models.saved_model import BuiltModel, ModelCard, build_model, load_model, save_model
     from holdfast.models.source_types import HALF, IMAGENET, NONE, Preprocessing
     from holdfast.models.weights import load_weights
 
 _HOMES = (
-    "source_types", "resolution", "built_model", "heads", "loaded_model", "preprocessing", "saved_model", "weights",
+    "source_types", "resolution", "saved_model", "heads", "loaded_model", "adapters", "weights",
 )  # fmt: skip
 __all__ = [
     "HALF", "IMAGENET", "NONE", "BuiltModel", "LoadedModel", "ModelCard", "Normalised", "PreprocessedModel",

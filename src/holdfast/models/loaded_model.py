@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.errors import HoldfastError, explaining, first_line, require
-from holdfast.models.adapters import in_its_own_precision
-from holdfast.models.preprocessing import PreprocessedModel, only_tensor, rows, uncropped
+from holdfast.models.adapters import PreprocessedModel, in_its_own_precision, only_tensor, rows, uncropped
 from holdfast.models.resolution import find_source, source_of
 from holdfast.models.source_types import NONE, OpenRequest, Preprocessing, Sides, SourceModel
 from holdfast.models.weights import hash_tensors

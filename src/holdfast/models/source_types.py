@@ -1,4 +1,5 @@
-"""What a source of models offers, what it is asked for, and what it returns. Open this file to write a source.
+"""What a source of models offers, what it is asked for, and what it returns; and what an exported file says of
+itself. Open this file to write a source.
 
 A source is one file with one class that derives from :class:`ModelSource` and declares itself with
 ``holdfast.parts.source``. Nothing here imports torch, so that the declarations can be read without it.
@@ -7,10 +8,12 @@ A source is one file with one class that derives from :class:`ModelSource` and d
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
 
+from holdfast import __version__
 from holdfast.errors import HoldfastError, explaining, require
 
 if TYPE_CHECKING:
@@ -187,3 +190,45 @@ def hash_file(path: str) -> str:
     """SHA-256 of a file's bytes: for formats that hold a program beside the weights."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+KEY: Final = "holdfast"
+"""The name of the entry in an ONNX file's metadata."""
+MEMBER: Final = "holdfast.json"
+"""The name of the member in archives of torch."""
+
+
+@dataclass(frozen=True)
+class ExportMetadata:
+    """classes: the name behind each output. channels, size: of its images, which are float in [0, 1], NCHW: the file
+    normalises them itself. output: "logits" or "probabilities". weights: SHA-256 of the run's."""
+
+    classes: tuple[str, ...]
+    channels: int
+    size: Sides
+    output: str
+    weights: str = ""
+    holdfast: str = __version__
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> ExportMetadata | None:
+        """None for what is not ours: others may use the same names.
+
+        >>> ExportMetadata.from_json("{}") is None
+        True
+        """
+        try:
+            values = json.loads(text)
+            classes = tuple(map(str, values["classes"]))
+            height, width = map(int, values["size"])
+            said = (str(values[name]) for name in ("output", "weights", "holdfast"))
+            return cls(classes, int(values["channels"]), (height, width), *said)
+        except (ValueError, TypeError, LookupError, RecursionError):
+            return None
+
+    def stated(self) -> dict[str, Any]:
+        """The fields of a ``SourceModel`` that it states."""
+        return {"classes": self.classes, "preprocessing": NONE, "channels": self.channels, "size": self.size}

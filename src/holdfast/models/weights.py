@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from holdfast.errors import HoldfastError, explaining, require
 from holdfast.files import exists
+from holdfast.models.adapters import Normalised
 from holdfast.models.heads import find_heads, head_note
-from holdfast.models.preprocessing import Normalised
 from holdfast.models.source_types import PICKLED
 
 NESTS = ("state_dict", "model", "model_state", "model_state_dict")

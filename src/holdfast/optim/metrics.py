@@ -12,8 +12,8 @@ from typing import Literal, Protocol
 import torch
 
 from holdfast.errors import require_known
+from holdfast.optim.descent import require_eta
 from holdfast.optim.foreach import Tensors
-from holdfast.optim.validation import require_eta
 
 Scales = Literal["all", "matrices", "weights"]
 

@@ -20,7 +20,16 @@ from torch.utils.hooks import RemovableHandle
 from holdfast.devices import Recordings, branch
 from holdfast.errors import require
 from holdfast.optim.average import Due, GradientAverage, with_averages, without_averages
-from holdfast.optim.descent import descend, trained_parameters
+from holdfast.optim.descent import (
+    OWN,
+    descend,
+    refuse_lost_gradients,
+    require_arguments,
+    require_capturable,
+    require_descent,
+    require_settings,
+    trained_parameters,
+)
 from holdfast.optim.foreach import (
     Tensors,
     add_any,
@@ -34,14 +43,6 @@ from holdfast.optim.foreach import (
     spread_like,
 )
 from holdfast.optim.metrics import Adaptive, Euclidean, Fisher, Metric
-from holdfast.optim.validation import (
-    OWN,
-    refuse_lost_gradients,
-    require_arguments,
-    require_capturable,
-    require_descent,
-    require_settings,
-)
 
 Result = TypeVar("Result")
 Scaler = torch.amp.GradScaler | None

@@ -22,7 +22,7 @@ from holdfast.metrics.confident_learning import find_label_errors
 from holdfast.module_state import evaluating
 from holdfast.rng import derive
 from holdfast.settings import ModelSettings, TrainSettings, build
-from holdfast.settings.quality_settings import QualitySettings
+from holdfast.settings.command_settings import QualitySettings
 from holdfast.train.api import train
 from holdfast.train.preparing import build_for
 from holdfast.train.progress import Progress
@@ -56,14 +56,14 @@ class JudgedLabels:
 
     suspects: the least plausible first. noise: the estimated share of wrong labels. accuracy: of the held-out
     predictions against the labels as they are; where it is low, so is the worth of the rest. n: samples judged.
-    expected_precision: the share of the suspects that should turn out to be wrong; None where there are none.
+    least_precision: the share of the suspects that are wrong, at least; None where they are too few to say.
     """
 
     suspects: tuple[SuspectLabel, ...]
     noise: float
     accuracy: float
     n: int
-    expected_precision: float | None = None
+    least_precision: float | None = None
 
     def warning(self, split: str) -> Note | None:
         """What to say where the models are too weak to judge labels."""
@@ -94,7 +94,7 @@ def judge_labels(
             for i in errors.flagged.tolist()
         )
         accuracy = float((p.argmax(1) == labels).double().mean())
-        found[name] = JudgedLabels(suspects, errors.noise, accuracy, len(labels), errors.expected_precision)
+        found[name] = JudgedLabels(suspects, errors.noise, accuracy, len(labels), errors.least_precision)
     return found
 
 

@@ -20,7 +20,6 @@ import yaml
 from torch import Tensor, nn
 
 from holdfast.audits.audit_result import Audit
-from holdfast.audits.check_settings import chosen_checks
 from holdfast.audits.run_audit import audit
 from holdfast.data import Dataset
 from holdfast.devices import resolve_device
@@ -36,10 +35,10 @@ from holdfast.metrics import (
 )
 from holdfast.models import load_model, save_model
 from holdfast.models.heads import find_heads
-from holdfast.repairs.choose_layer import fit_layer
-from holdfast.repairs.held_out import (
+from holdfast.repairs.choose_layer import (
     StoredFeatures,
     choose_held_out,
+    fit_layer,
     group_count,
     known_groups,
     open_data,
@@ -50,7 +49,8 @@ from holdfast.repairs.last_layer import FEWEST, LinearHead
 from holdfast.reports import RunFiles, write_findings, write_report
 from holdfast.reports.findings_file import AGAINST, PAIRED
 from holdfast.settings import build, read_yaml
-from holdfast.settings.repair_settings import RepairSettings
+from holdfast.settings.audit_settings import chosen_checks
+from holdfast.settings.command_settings import RepairSettings
 from holdfast.train.folder import REPAIR, claim, environment
 from holdfast.types import Finding, Measure, Note, Unit
 

@@ -89,7 +89,7 @@ class Gallery:
     """Pictures with their titles.
 
     wide: each is a row of images, drawn as wide as the page and one below the other. together: so many pictures belong
-    together each time, and stay on one line where there is room.
+    together each time, and stay on one line where there is room. answers: JSON of more samples, for filters.
     """
 
     title: str
@@ -97,6 +97,7 @@ class Gallery:
     note: str = ""
     wide: bool = False
     together: int = 1
+    answers: Markup = Markup()  # noqa: RUF009 - a str, and so is not changed
 
     @classmethod
     def readable(cls, title: str, pictures: Iterable[Picture | None], *, wide: bool = False) -> list[Gallery]:
@@ -166,6 +167,7 @@ def _cut(block: Block, level: float) -> Block:
         return replace(block, blocks=tuple(_cut(inner, level) for inner in block.blocks))
     if not isinstance(block, Gallery):
         return block
+    block = replace(block, answers=Markup()) if level == 0 else block  # the page is to have no picture at all
     kept = sum(size <= level for size in accumulate(len(picture.source) for picture in block.pictures))
     if kept == len(block.pictures):
         return block

@@ -19,8 +19,8 @@ from markupsafe import Markup
 from holdfast.errors import HoldfastError
 from holdfast.files import write_atomic
 from holdfast.reports.blocks import Block, Chart, Details, Section, Side, Table
+from holdfast.reports.renderings import csv_text, latex
 from holdfast.reports.svg import COLOURS, WIDTH, series, tag, text_width
-from holdfast.reports.table_files import csv_text, latex
 
 INK, MUTED, RULE = "#1b1f23", "#5b636b", "#e2e2dc"
 SERIES = ("#2f6198", "#b04d18", "#1d7450", "#7549a3", "#806407", "#a93a66", "#1c7080", "#5d6670")

@@ -14,11 +14,10 @@ from typing import Any
 from holdfast.parts import METHODS
 from holdfast.reports.arms import ALIGNED, AVERAGE, CONFLICTING, Arm, share
 from holdfast.reports.blocks import Gallery
-from holdfast.reports.findings_file import AGAINST
 from holdfast.reports.next_steps import Step, next_steps
 from holdfast.reports.overview import states
-from holdfast.reports.proof_pictures import proof_pictures
-from holdfast.reports.report_tables import Difference, against, baseline_of, lead_sentence, significance
+from holdfast.reports.proof_pictures import data_pictures, proof_pictures
+from holdfast.reports.report_tables import Difference, against, all_leads, baseline_of, lead_sentence, significance
 from holdfast.reports.robustness_summary import (
     CLEAN,
     RobustnessResult,
@@ -28,7 +27,7 @@ from holdfast.reports.robustness_summary import (
     robustness,
     summary_sentence,
 )
-from holdfast.reports.run_files import RunFiles
+from holdfast.reports.run_files import RunFiles, group_attribute
 from holdfast.reports.text import finite, percent
 from holdfast.types import Finding, Needs
 
@@ -46,7 +45,7 @@ Found = Sequence[RobustnessResult]
 class Top:
     """What stands above the sections: the first sentence, warnings, pictures, what to do next, and further sentences.
 
-    sentences, warnings: what each is about, and what it says.
+    sentences, warnings: what each is about, and what it says. look: a row of images that shows what the data is.
     """
 
     verdict: str
@@ -54,6 +53,7 @@ class Top:
     warnings: Sequence[tuple[str, str]] = ()
     proof: Gallery | None = None
     steps: Sequence[Step] = ()
+    look: Gallery | None = None
 
 
 def top(runs: Sequence[RunFiles], groups: Sequence[Arm], *, images: bool = True) -> Top:
@@ -70,14 +70,17 @@ def top(runs: Sequence[RunFiles], groups: Sequence[Arm], *, images: bool = True)
     said = [*said[:MOST_WARNINGS], *([(f"{left} more warnings", "in findings.json")] if left > 0 else [])]
     verdict = ". ".join([made.verdict, *tail])
     sentences = [(name, unbroken(text)) for name, text in made.sentences]
-    proof = proof_pictures(_first_told(runs, groups)) if images else None
-    return Top(unbroken(f"{verdict}." if tail else verdict), sentences, said, proof, next_steps(runs))
+    names = {run.name: arm.label for arm in groups for run in arm.runs}
+    proof = proof_pictures(_first_told(runs, groups), names) if images else None
+    look = data_pictures(runs) if images else None
+    return Top(unbroken(f"{verdict}." if tail else verdict), sentences, said, proof, next_steps(runs), look)
 
 
 def _first_told(runs: Sequence[RunFiles], groups: Sequence[Arm]) -> list[RunFiles]:
     """The runs, those of the baseline first: its failures are what the first sentence begins with."""
     baseline = baseline_arm(groups)
     first = {run.name for run in baseline.runs} if baseline else set()
+    first |= {f.where["against"] for run in runs for f in run.findings if "against" in f.where}
     return sorted(runs, key=lambda run: run.name not in first)
 
 
@@ -127,7 +130,8 @@ def _one_audit(run: RunFiles, found: Found) -> Top:
         return Top(f"{who}: clean accuracy was not measured{rest}", [checks])
     clauses = drop_clauses(found)
     sentences = [(word.rstrip(":").capitalize(), text) for word, text in clauses]
-    return Top(f"{who}: {_failure_clause(found) if clauses else _bare(run, found[0])}", [*sentences, checks])
+    failure = _failure_clause(found, group_attribute(run)) if clauses else _bare(run, found[0])
+    return Top(f"{who}: {failure}", [*sentences, checks])
 
 
 def _bare(run: RunFiles, clean: RobustnessResult) -> str:
@@ -136,20 +140,27 @@ def _bare(run: RunFiles, clean: RobustnessResult) -> str:
     return arm_sentence(arm).removeprefix(f"{arm.label}: ") if arm.measured(AVERAGE) else clean.share(span=True)
 
 
-def largest_failure(found: Found) -> RobustnessResult | None:
-    """What is surely furthest below: on unmodified test images, where any is, and else on changed ones."""
+def failures(found: Found) -> list[RobustnessResult]:
+    """What is surely below, the furthest first: on unmodified test images, then on changed ones."""
     clear = [r for r in found if r.clear(found[0])]
-    unmodified = [r for r in clear if not r.changed_images]
-    return max(unmodified or clear, key=lambda r: r.sure_drop(found[0]), default=None)
+    return sorted(clear, key=lambda r: (r.changed_images, -r.sure_drop(found[0])))
 
 
-def _failure_clause(found: Found) -> str:
-    """Clean accuracy and the largest failure; or that there is none, and what chance may explain."""
+def largest_failure(found: Found) -> RobustnessResult | None:
+    return next(iter(failures(found)), None)
+
+
+def _failure_clause(found: Found, attribute: str) -> str:
+    """Clean accuracy and the largest failure; or that there is none, and what chance may explain.
+
+    attribute: what the groups are; a clear drop on bias-conflicting samples says that the model relies on it.
+    """
     clean = f"{percent(found[0].value)} % {found[0].title} on {found[0].n:,} images"
     if worst := largest_failure(found):
         if worst.compared and not worst.changed_images:  # the two parts say it, and not the mix of them
             bare = replace(worst, compared="")
-            return f"{clean}; {worst.base} % {worst.compared}, but {bare.share(span=True)}"
+            why = f": the model relies on {attribute}" if attribute and worst.name == CONFLICTING.name else ""
+            return f"{clean}; {worst.base} % {worst.compared}, but {bare.share(span=True)}{why}"
         return f"{clean}, but {worst.share(span=True)}"
     lower = [r for r in found if (r.drop or 0.0) > 0]
     if lower:
@@ -166,20 +177,31 @@ def _overall(run: RunFiles, own: Found) -> str:
 
 
 def against_baseline(found: Sequence[tuple[RunFiles, Found]]) -> str:
-    """What fails in the model that another was audited against, and what the other makes of it, on the same images."""
+    """What fails in the model that another was audited against, and what the other makes of it, on the same images.
+
+    Of several failures the first that both models were measured on; a weak slice is of one model alone.
+    """
     by_name = {run.name: (run, own) for run, own in found}
     for run, own in found:
-        leads = [f for f in run.findings if (f.check, f.name) == (AGAINST, "lead") and finite(f.value) is not None]
+        leads = [f for f, _, stands in all_leads(run.findings, run.measures) if stands and finite(f.value) is not None]
         for other in dict.fromkeys(f.where.get("against", "") for f in leads):
             if other not in by_name or other == run.name:
                 continue
             theirs = by_name[other][1]
-            worst = largest_failure(theirs) or largest_failure(own)
-            wanted = {"against": other, "measure": worst.name if worst else ""}
-            lead = next((f for f in leads if f.where == wanted), None)
-            if lead and (text := _told(run, own, other, theirs, lead)):
-                return text
+            by_measure = {f.where.get("measure", ""): f for f in reversed(leads) if f.where.get("against") == other}
+            for worst in [*failures(theirs), *failures(own)]:
+                lead = by_measure.get(worst.name)
+                if lead and (text := _told(run, own, other, theirs, lead)):
+                    return text + _cost(run, by_measure.get(CLEAN[1]), lead)
     return ""
+
+
+def _cost(run: RunFiles, clean: Finding | None, lead: Finding) -> str:
+    """What a gain elsewhere costs in clean accuracy, where that is clear."""
+    if clean is None or clean is lead or finite(clean.high) is None or (clean.high or 0.0) >= 0 or not clean.value:
+        return ""
+    low, high = percent(-(clean.high or 0.0)), percent(-(finite(clean.low) or 0.0))
+    return f". Its clean accuracy is {percent(-clean.value)} points lower (95 % interval {low} to {high})"
 
 
 def _told(run: RunFiles, own: Found, other: str, theirs: Found, lead: Finding) -> str:
@@ -191,8 +213,10 @@ def _told(run: RunFiles, own: Found, other: str, theirs: Found, lead: Finding) -
     covers_zero = gap.low is None or gap.high is None or gap.low <= 0 <= gap.high
     unclear = covers_zero or (p is not None and p >= 0.05)
     verb = "has" if unclear else "reaches" if lead.value > 0 else "falls to"
-    was = f"{old.base} % {old.compared}, but {percent(old.value)} % {old.title}" if old.compared else old.share()
-    text = f"{other} has {was}. {run.name} {verb} {percent(new.value)} %"
+    base = old.compared.replace("on the same ", "on ", 1)  # the same as what comes next
+    was = f"{old.base} % {base}, but {percent(old.value)} % {old.where}" if old.compared else old.share()
+    word = group_attribute(run) if old.name == CONFLICTING.name and old in failures(theirs) else ""
+    text = f"{other} {f'relies on {word}:' if word else 'has'} {was}. {run.name} {verb} {percent(new.value)} %"
     text += f" ({_points(gap)}on the same {lead.n:,} images)"
     return text + (": no clear difference" if unclear else "")
 
@@ -225,7 +249,8 @@ def over_seeds(groups: Sequence[Arm]) -> str:
     if gap is None or own is None:
         return ""
     name = f"Plain training ({baseline.label})" if _method(baseline) == PLAIN else baseline.label
-    text = f"{name} relies on a shortcut: {share(conflicting)} % on bias-conflicting samples, "
+    shortcut = group_attribute(baseline.runs[0]) or "a shortcut"
+    text = f"{name} relies on {shortcut}: {share(conflicting)} % on bias-conflicting samples, "
     text += f"{share(aligned)} % on bias-aligned ones. {best.label}"
     text += f", the best of {len(others)} others," if len(others) > 1 else ""
     seeds = f"over {gap.n} seeds" if gap.n > 1 else "one seed"
@@ -233,7 +258,8 @@ def over_seeds(groups: Sequence[Arm]) -> str:
     text += f" {'reaches' if clear else 'has'} {share(own)} % ({_points(gap)}{seeds})"
     if not clear:
         return f"{text}: no clear gain"
-    return text + ("" if _needs_groups(best) else " without group labels")
+    labels = f"{group_attribute(baseline.runs[0]) or 'group'} labels"
+    return text + ("" if _needs_groups(best) else f" without {labels}")
 
 
 def baseline_arm(groups: Sequence[Arm]) -> Arm | None:

@@ -14,10 +14,10 @@ from rich.console import Console
 from holdfast.errors import HoldfastError
 from holdfast.printable import one_line
 from holdfast.reports.blocks import Cell, Table
-from holdfast.reports.console import rich_table
 from holdfast.reports.findings_file import FindingsFile
 from holdfast.reports.headline import unbroken
 from holdfast.reports.overview import gates, overview, side_by_side, states, title
+from holdfast.reports.renderings import rich_table
 from holdfast.reports.report_tables import leads, paired
 from holdfast.reports.robustness_summary import robustness, summary_sentence
 

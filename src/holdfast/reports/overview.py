@@ -27,10 +27,10 @@ def headlines(file: FindingsFile, check: str) -> list[tuple[str, Finding]]:
 
 
 def overview(file: FindingsFile) -> Table:
-    """One row per headline number of a check, with its state; what was not measured says why."""
+    """One row per headline number of a check that was asked for, with its state; what was not measured says why."""
     rows = []
     against = [CheckRecord(AGAINST, "measured")] if any(f.check == AGAINST for f in file.findings) else []
-    for record in [*file.checks, *against]:
+    for record in [*(r for r in file.checks if r.asked), *against]:
         found = headlines(file, record.name) if record.state == "measured" else []
         named = ((f"{what}: {cell}" if (cell := worst_cell(f)) else what, f) for what, f in found)
         own = [(Cell(what, link=_explained(file, f)), *finding_cells(f, file.measures)) for what, f in named]
@@ -51,7 +51,7 @@ def side_by_side(files: Sequence[FindingsFile], names: Sequence[str]) -> Table:
     cells: dict[tuple[str, str], list[Cell]] = {}
     links: dict[tuple[str, str], str] = {}
     for i, file in enumerate(files):
-        for record in file.checks:
+        for record in (r for r in file.checks if r.asked):
             for what, f in headlines(file, record.name) if record.state == "measured" else ():
                 value, span = shown(f, file.measures)
                 links[record.name, what] = _explained(file, f)
@@ -93,8 +93,9 @@ def verdict(file: FindingsFile) -> str:
 
 
 def states(checks: Sequence[CheckRecord], gates: Sequence[Mapping[str, Any]]) -> str:
-    """How many checks were measured, which crashed, and how many gates passed."""
-    words = [f"{sum(record.state == 'measured' for record in checks)} of {len(checks)} checks measured"]
+    """How many of the checks that were asked for were measured, which crashed, and how many gates passed."""
+    measured, asked = sum(record.state == "measured" for record in checks), sum(record.asked for record in checks)
+    words = ["1 check measured" if measured == asked == 1 else f"{measured} of {asked} checks measured"]
     words += filter(None, [troubles(checks, gates)])
     if gates and all(gate["passed"] for gate in gates):
         words.append("the gate passed" if len(gates) == 1 else f"all {len(gates)} gates passed")

@@ -11,17 +11,20 @@ from itertools import islice
 from typing import Any
 
 from holdfast.reports.blocks import Gallery, Picture, png_picture
-from holdfast.reports.run_files import RunFiles
+from holdfast.reports.run_files import RunFiles, group_attribute
 from holdfast.reports.text import finite, records, sure
 
 MOST_PICTURES = 6
+MOST_EXAMPLES = 12
+SIDES = {"aligned": "bias-aligned", "conflicting": "bias-conflicting"}
 Values = Mapping[str, Any]
 
 
-def proof_pictures(runs: Sequence[RunFiles]) -> Gallery | None:
+def proof_pictures(runs: Sequence[RunFiles], names: Mapping[str, str] | None = None) -> Gallery | None:
     """At most six pictures of one model's failures; of several models, with the others' maps of the same image.
 
     The model: the first that has pictures of mistakes; of a comparison, that is the baseline where it comes first.
+    names: what to call a run, by its own name.
     """
     for run in runs:
         others = [other for other in runs if other is not run and other.checks]
@@ -30,8 +33,32 @@ def proof_pictures(runs: Sequence[RunFiles]) -> Gallery | None:
         more = (picture for picture in _mistakes(run) if picture.source not in have)
         shown += islice(more, MOST_PICTURES if not shown else 0)
         if shown:
-            name = f"What {run.name} gets wrong" if len(runs) > 1 else "What it gets wrong"
+            who = (names or {}).get(run.name, run.name)
+            name = f"What {who} gets wrong" if len(runs) > 1 else "What it gets wrong"
             return Gallery(name, tuple(shown[:MOST_PICTURES]))
+    return None
+
+
+def data_pictures(runs: Sequence[RunFiles]) -> Gallery | None:
+    """A row of test images of one data set, of the first run that has them: what the report is about."""
+    if len({str(run.data.get("name")) for run in runs}) > 1:
+        return None
+    for run in runs:
+        word = group_attribute(run) or "group"
+        made, sides = [], set()
+        for row in _evidence(run, "accuracy", "samples", "examples")[:MOST_EXAMPLES]:
+            side = SIDES.get(str(row.get("bias")), "")
+            group = "" if row.get("group") is None else f", {word} {row['group']}"
+            title = str(row.get("label", "?"))
+            picture = png_picture(row.get("png"), "; ".join(filter(None, [title + group, side])), title, side)
+            made += [picture] if picture else []
+            sides |= {side} if picture else set()
+        if len(made) > 1:
+            note = ""
+            if sides == set(SIDES.values()):
+                note = f"First samples whose {word} is the usual one of their class in training (bias-aligned), then "
+                note += f"samples with another {word} (bias-conflicting)."
+            return Gallery(f"What {run.data.get('name') or 'the data'} looks like", tuple(made), note)
     return None
 
 
@@ -78,14 +105,14 @@ def _failure(run: RunFiles, others: Sequence[RunFiles]) -> Iterator[Picture]:
         return sum(str(look.get("prediction")) == str(row.get("label")) for look in found)
 
     for row in sorted(wrong, key=lambda row: -solved(row))[:1]:
-        yield from filter(None, [_mistake(row), _map(row, run.name if others else "")])
+        yield from filter(None, [_mistake(row, group_attribute(run) or "group"), _map(row, run.name if others else "")])
         seen = ((name, looks[row["position"]]) for name, looks in theirs.items() if row["position"] in looks)
         yield from filter(None, (_map(look, name) for name, look in islice(seen, 1)))
 
 
-def _mistake(row: Values) -> Picture | None:
+def _mistake(row: Values, word: str = "group") -> Picture | None:
     label, said = str(row.get("label", "?")), str(row.get("prediction", "?"))
-    group = "" if row.get("group") is None else f"group {row['group']}"
+    group = "" if row.get("group") is None else f"{word} {row['group']}"
     detail = ", ".join(filter(None, [group, sure(row.get("confidence"))]))
     return png_picture(
         row.get("png"), f"a {label} taken for {said}; {detail}", f"{label} taken for {said}", detail, wrong=True
@@ -162,4 +189,9 @@ def _mistakes(run: RunFiles) -> Iterator[Picture]:
     """Misclassified test images, those of the worst group first."""
     rows = [row for f in run.findings for row in records(f.evidence.get("pictures"))]
     wrong = [row for row in rows if str(row.get("prediction")) != str(row.get("label"))]
-    yield from filter(None, map(_mistake, _ranked(run, wrong)))
+    word = group_attribute(run) or "group"
+    ranked = _ranked(run, wrong)
+    first = {str(row.get("group")): i for i, row in reversed([*enumerate(ranked)])}
+    # one of each group tells more than six of the same
+    order = sorted(range(len(ranked)), key=lambda i: (first[str(ranked[i].get("group"))] != i, i))
+    yield from filter(None, (_mistake(ranked[i], word) for i in order))

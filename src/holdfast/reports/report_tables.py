@@ -292,10 +292,10 @@ def paired(rows: Sequence[tuple[Cell, ...]], caption: str = "Paired differences"
     titles = ("lead, points (95 %)", "only the first right", "only the second", "p", "n")
     columns = Column.texts("models", "measure") + Column.numbers(*titles)
     note = (
-        "Both models on the same samples. In accuracy the interval is Bonett and Price's and the test McNemar's exact "
-        "one; in AUROC both are DeLong's. p is corrected by Holm's method for all comparisons of its audit. Intervals "
-        "are not: of many, one in twenty is beyond its interval by chance, and a cell of class and group that was "
-        "picked as a model's worst shows that model at its worst."
+        "Both models on the same images. Accuracy: Bonett and Price's interval and McNemar's exact test; AUROC: "
+        "DeLong's. p is corrected for all comparisons of the audit (Holm). The intervals are not: of twenty, "
+        "expect one to miss. A cell that was picked because one model is worst there shows that model in a bad "
+        "light."
     )
     if len({row[0].text for row in rows}) == 1:  # said once, names leave room for numbers
         columns, caption = columns[1:], f"{caption}: {rows[0][0].text}"

@@ -77,6 +77,12 @@ class RunFiles:
         )
 
 
+def group_attribute(run: RunFiles) -> str:
+    """What the groups of the data are, such as "colour"; empty where the data does not say, or not in a few words."""
+    given = run.data.get("group_attribute")
+    return given if isinstance(given, str) and len(given) <= LONGEST_ATTRIBUTE else ""
+
+
 def is_run(folder: Path) -> bool:
     with reading():
         return any((folder / name).is_file() for name in FILES)
@@ -147,6 +153,7 @@ def read_metrics(path: Path) -> tuple[Mapping[str, Any], ...]:
     return tuple(records)
 
 
+LONGEST_ATTRIBUTE = 40
 HIDDEN = "(hidden)"
 FOLDERS = re.compile(r"(?<![\w.:/\\…])(?:~?/|~?\\\\|[A-Za-z]:[\\/])(?:[^/\\\s\"'<>|:]+[/\\])+")
 """The folders of a path that starts at a root or at home."""

@@ -1,16 +1,21 @@
-"""The settings of an audit: flags of ``holdfast audit``, and keyword arguments of :func:`holdfast.audit`."""
+"""The settings of an audit: flags of ``holdfast audit``, and keyword arguments of :func:`holdfast.audit`; and those of
+the checks that it runs, from the registry alone: ``--checks``, ``--set attacks.images=10``.
+
+Imports no torch, so that a mistyped name is refused at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import Field, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
+import yaml
 from tyro.conf import arg
 
-from holdfast.errors import require, require_known
-from holdfast.parts import TRACKERS
+from holdfast.errors import HoldfastError, require, require_known
+from holdfast.parts import CHECKS, TRACKERS
 from holdfast.settings.fields import (
     Bounded,
     Columns,
@@ -23,7 +28,9 @@ from holdfast.settings.fields import (
     Within,
     Workers,
     columns_text,
+    convert,
 )
+from holdfast.settings.yaml_files import parse_yaml
 
 if TYPE_CHECKING:
     Given = Any
@@ -120,7 +127,7 @@ class AuditComputeSettings:
     batch_size: Unset[int] = None
     """Batch size, halved where memory runs out (default: 256; on a CPU fewer of large images, such as 4 of 224
     pixels)."""
-    workers: Workers = 4
+    workers: Workers = None
 
 
 @dataclass(frozen=True)
@@ -173,3 +180,65 @@ def make_settings(**given: Any) -> AuditSettings:
         plain["columns"] = columns_text(columns)
     several = {name: plain.get(name, ()) for name in ("group", "track")}
     return AuditSettings(**plain | {k: (own,) if isinstance(own, str) else tuple(own) for k, own in several.items()})
+
+
+def chosen_checks(names: Sequence[str] | None) -> list[str]:
+    """The names of checks in the order they are measured, each once; None is all. An unknown one is refused."""
+    chosen = None if names is None else CHECKS.names_of(names)
+    return [name for name in CHECKS if chosen is None or name in chosen]
+
+
+def command_settings(check: str) -> dict[str, Field[Any]]:
+    return {f.name: f for f in fields(CHECKS[check].made) if not f.metadata.get("python_only")}
+
+
+def make_checks(given: Mapping[str, Mapping[str, Any] | Any]) -> dict[str, Any]:
+    """Every check with its settings: what is given, as a mapping or as the check itself, defaults for the others."""
+    given = {CHECKS[name].name: own for name, own in given.items()}
+    made = {}
+    for name, part in CHECKS.items():
+        own = given.get(name, {})
+        if isinstance(own, Mapping):
+            known = [f.name for f in fields(part.made)]
+            for key in own:
+                require_known("setting", f"{name}.{key}", [f"{name}.{other}" for other in known])
+            own = part.made(**own)
+        made[name] = own
+    return made
+
+
+def parse_settings(texts: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Settings by check, only those that were given; a check refuses values that it cannot work with.
+
+    >>> parse_settings(["attacks.radii=0.01,0.02", "attacks.norm=l2", "curvature.ggn=true"])
+    {'attacks': {'radii': (0.01, 0.02), 'norm': 'l2'}, 'curvature': {'ggn': True}}
+    """
+    given: dict[str, dict[str, Any]] = {}
+    for text in texts:
+        key, equals, value = (part.strip() for part in text.partition("="))
+        check, dot, name = key.partition(".")
+        require(bool(equals and dot and name and value), f"{text!r} sets nothing; write CHECK.SETTING=VALUE")
+        check, name = CHECKS[check].name, name.replace("-", "_")
+        key = f"{check}.{name}"
+        known = command_settings(check)
+        require(bool(known), f"the check {check} has no settings; leave {text!r} out")
+        require_known("setting", key, [f"{check}.{other}" for other in known])
+        own = given.setdefault(check, {})
+        require(name not in own, f"{key} is set twice; give it once")
+        kind = _without_none(get_type_hints(CHECKS[check].made)[name])
+        own[name] = convert(_read(value, kind, text), kind, key)
+        CHECKS[check].made(**own)
+    return given
+
+
+def _without_none(kind: Any) -> Any:
+    kinds = [k for k in get_args(kind) if k is not type(None)]
+    return kinds[0] if len(kinds) == 1 and type(None) in get_args(kind) else kind
+
+
+def _read(value: str, kind: Any, text: str) -> Any:
+    several = get_origin(kind) is tuple
+    try:
+        return parse_yaml(f"[{value.removeprefix('[').removesuffix(']')}]" if several else value)
+    except yaml.YAMLError:
+        raise HoldfastError(f"cannot read the value of {text!r}; write CHECK.SETTING=VALUE,VALUE") from None

@@ -43,7 +43,7 @@ class ReadSettings(Bounded):
     skip_unreadable: SkipUnreadable = False
     batch_size: Annotated[Unset[int], Within(1)] = None
     """Images per pass (default: 256; on a CPU fewer of large images, such as 4 of 224 pixels)."""
-    workers: Annotated[Workers, Within(0)] = 4
+    workers: Annotated[Workers, Within(0)] = None
     device: Device = "auto"
 
     def place(self) -> dict[str, Any]:

@@ -24,14 +24,17 @@ from holdfast.settings.training import TrainSettings
 DEVICE_KEYS = ("precision", "channels_last", "compile")
 """The settings that follow from the device where they are ``auto``."""
 
-SAVED_PER_ACTIVATION = 3.08e-12
-"""Seconds that a compiled and captured bf16 step saves for each number that a layer with weights puts out. Compiling
-fuses what reads and writes such numbers, and these passes over memory are what it saves. Measured on one H200:
-ResNet-18 with the CIFAR stem, batch 128, 1.23 million of them per image, saves 0.485 of 2.989 ms
-(benchmarks/gpu_step.py)."""
-COMPILE_SECONDS_PER_LAYER = 1.0
-"""Seconds that compiling takes for each layer with weights and each size of batch: meant to be too long rather than too
-short, since a wrong yes costs a minute and a wrong no a few per cent."""
+SAVED_PER_LAYER = 10e-6
+SAVED_PER_ACTIVATION = 5.3e-13
+"""Seconds that a compiled and captured bf16 step saves for each layer with weights, and for each number that such a
+layer puts out. Compiling fuses what follows a layer: fewer kernels, and fewer passes over memory. Measured on one H200
+with batch 128 (benchmarks/gpu_step.py --defaults): ResNet-18 with the CIFAR stem, 41 layers and 1.23 million numbers
+per image, saves 0.49 of 2.97 ms; with the ImageNet stem and 0.10 million 0.42 of 1.61; the small convnet, 7 layers,
+0.16 of 0.59, of which these two explain half."""
+COMPILE_SECONDS = 4.0
+COMPILE_SECONDS_PER_LAYER = 0.24
+"""Seconds that compiling takes at all, and for each layer with weights and each size of batch: 23, 21 and 8 for the
+same three networks with two sizes, on 16 cores."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +71,13 @@ def break_even_steps(facts: DeviceFacts, batch_size: int) -> float:
 
     >>> resnet18 = DeviceFacts("cuda", bf16=True, compiler=True, layers=41, activations=1_230_000)
     >>> round(break_even_steps(resnet18, 128), -3)
-    85000.0
+    28000.0
     """
-    saved = SAVED_PER_ACTIVATION * facts.activations * batch_size * facts.passes
+    if not facts.activations:  # nothing is known of the network
+        return math.inf
+    saved = SAVED_PER_LAYER * facts.layers + SAVED_PER_ACTIVATION * facts.activations * batch_size
     sizes = 1 + (facts.images % batch_size > 1)  # a smaller last batch is compiled by itself
-    return COMPILE_SECONDS_PER_LAYER * facts.layers * sizes / saved if saved else math.inf
+    return (COMPILE_SECONDS + COMPILE_SECONDS_PER_LAYER * facts.layers * sizes) / (saved * facts.passes)
 
 
 def choose_for_device(settings: TrainSettings, facts: DeviceFacts) -> tuple[TrainSettings, dict[str, str]]:

@@ -79,7 +79,13 @@ Columns = Annotated[
     Unset[str],
     arg(help="Which column is which, such as image=file,label=class,group=site; for tables and hf: data."),
 ]
-Workers = Annotated[int, arg(help="Processes that decode image files; 0 decodes in this process.")]
+Workers = Annotated[
+    Unset[int],
+    arg(
+        help="Processes that decode image files; 0 decodes in this process (default: 4, no more than processors; "
+        "none for few files, which are decoded once, into memory)."
+    ),
+]
 Quiet = Annotated[bool, arg(help="No progress, only the result.")]
 
 ROLES: Final = ("image", "label", "group", "split")
@@ -212,7 +218,7 @@ def split_off(settings: type[T], values: Mapping[str, Any]) -> tuple[T, dict[str
     """Settings of the given type from those values that are theirs, and the other values: a function may take settings
     of several types as keyword arguments.
 
-    >>> from holdfast.settings.engine_settings import EngineSettings
+    >>> from holdfast.settings.command_settings import EngineSettings
     >>> where, others = split_off(EngineSettings, {"threads": 2, "epochs": 3})
     >>> where.threads, others
     (2, {'epochs': 3})

@@ -28,6 +28,7 @@ from holdfast.settings.fields import (
     Switch,
     Unset,
     Within,
+    Workers,
     flatten,
     parse_columns,
 )
@@ -98,9 +99,8 @@ class DataSettings(Bounded):
     confine: Confine = False
     skip_unreadable: SkipUnreadable = False
     loader: Literal["auto", "resident", "stream"] = "auto"
-    """Keep all images on the device, or stream them (auto: arrays stay, files stream)."""
-    workers: Annotated[int, Within(0)] = 4
-    """Processes that decode streamed files; 0 decodes in this process."""
+    """Keep all images on the device, or stream them (auto: arrays stay, files stream unless they are few)."""
+    workers: Annotated[Workers, Within(0)] = None
     decode: Literal["cpu", "gpu"] = "cpu"
     """Where streamed JPEG files are decoded. gpu is experimental: it needs CUDA, pixels differ by a few grey levels,
     and a training with it was seen to diverge."""

@@ -100,12 +100,13 @@ LARGEST_SCALING = 8.0
 @dataclass(frozen=True)
 class ChosenDefaults:
     """Settings with nothing left open. reasons: why, by the name of each setting that was not given. on_device: the
-    same of those that follow from the device."""
+    same of those that follow from the device. reading: how images are read where that was not given, and why."""
 
     settings: TrainSettings
     facts: TrainingFacts
     reasons: Mapping[str, str] = field(default_factory=dict)
     on_device: Mapping[str, str] = field(default_factory=dict)
+    reading: str = ""
 
     @property
     def values(self) -> dict[str, Any]:
@@ -115,14 +116,14 @@ class ChosenDefaults:
     def lines(self) -> list[str]:
         """One line per setting: its value, the flag that sets another, and why."""
         flat = flatten(self.settings)
-        return [
-            f"--{key.replace('_', '-')} {flat[key]:{_form(flat[key])}}: {why}"
-            for key, why in {**self.reasons, **self.on_device}.items()
-        ]
+        found = {**self.reasons, **self.on_device}.items()
+        shown = [f"--{key.replace('_', '-')} {flat[key]:{_form(flat[key])}}: {why}" for key, why in found]
+        return [*shown, f"--workers {self.reading}"] if self.reading else shown
 
     def recorded(self) -> dict[str, str]:
         """What a run records beside its settings; nothing where everything was given."""
-        return {"chosen_defaults": f"{self}"} if self.reasons else {}
+        chosen = {"chosen_defaults": f"{self}"} if self.reasons else {}
+        return chosen | ({"chosen_workers": self.reading} if self.reading else {})
 
     def __str__(self) -> str:
         """All that follows from data and model in one line; empty where everything was given."""

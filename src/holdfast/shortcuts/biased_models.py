@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -78,7 +79,8 @@ def held_out_logits(
     loop, given = settings.loop, settings.data
     layout = memory_format(loop.channels_last)
     size, counted = max(loop.batch_size, 256), loop.epochs - loop.epochs // 2
-    loader = make_loader(held_out, batch_size=size, device=device, kind=given.loader, workers=given.workers)
+    how: dict[str, Any] = {"kind": given.loader, "workers": given.workers, "passes": loop.epochs}
+    loader = make_loader(held_out, batch_size=size, device=device, **how)
     everything = torch.arange(len(held_out))
     total = torch.zeros(data.shape, dtype=torch.float64, device=device)
     for batch in loader.batches(everything):
@@ -137,7 +139,8 @@ class EpochScorer:
         self.wrong = torch.zeros_like(self.score)
         self.probabilities = torch.empty(0)
         size, given = max(self.loop.batch_size, 256), settings.data
-        self.loader = make_loader(data.train, batch_size=size, device=device, kind=given.loader, workers=given.workers)
+        how: dict[str, Any] = {"kind": given.loader, "workers": given.workers, "passes": self.loop.epochs}
+        self.loader = make_loader(data.train, batch_size=size, device=device, **how)
 
     def score_epoch(self, epoch: int = 0, model: nn.Module | None = None) -> dict[str, float]:
         """Adds nothing to the record of the epoch, nor needs the debiased model: what a training may measure."""

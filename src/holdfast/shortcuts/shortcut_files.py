@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.audits.checks.saliency.saliency_maps import looks
+from holdfast.data.images import png
 from holdfast.data.splits import aligned_groups, bias_alignment
 from holdfast.data.tables import growing_table
-from holdfast.png import png
 from holdfast.reports import write_findings
 from holdfast.reports.html import write_shortcuts_page
 from holdfast.shortcuts.conflicting_samples import Shortcuts

@@ -16,13 +16,12 @@ from torch import nn
 from holdfast.data import Dataset
 from holdfast.data.given_data import KINDS, is_given
 from holdfast.data.given_items import name_of
-from holdfast.data.unreadable_files import write_unreadable
-from holdfast.data.usable_data import admitted
+from holdfast.data.usable_data import admitted, write_unreadable
 from holdfast.devices import resolve_device
 from holdfast.errors import require
 from holdfast.files import at_home
 from holdfast.models import ModelCard, save_model
-from holdfast.models.backbone import freeze_backbone
+from holdfast.models.heads import freeze_backbone
 from holdfast.models.saved_model import CARD, TENSORS, save_weights
 from holdfast.models.sources.python import maker_name
 from holdfast.rng import derive

@@ -23,21 +23,20 @@ from holdfast.data.splits import Dataset, Split, channel_statistics
 from holdfast.devices import kernels, memory_format, own_stream
 from holdfast.errors import Interrupted, require
 from holdfast.methods import Stage, State, method_of
-from holdfast.models.backbone import rest_frozen
+from holdfast.models.heads import rest_frozen
 from holdfast.rng import Generators, derive
 from holdfast.settings import TrainSettings, flatten
 from holdfast.settings.device_defaults import open_on_device
 from holdfast.signals import deferred_signals
 from holdfast.trackers import Tracking
-from holdfast.train.class_weights import class_weights
 from holdfast.train.distributed import Ranks
 from holdfast.train.evaluate import Predictions, predict, selection_score
 from holdfast.train.folder import RunFolder
-from holdfast.train.meters import Diverged, Meters, all_finite
 from holdfast.train.progress import Progress
 from holdfast.train.shared_batch import SharedBatch
 from holdfast.train.stage_run import StageRun, completing
 from holdfast.train.step import diagnose
+from holdfast.train.step_parts import Diverged, Meters, all_finite, class_weights
 from holdfast.types import Batch
 
 READ_EVERY = 200
@@ -298,6 +297,7 @@ class Trainer:
         if id(split) not in self._loaders:
             data, size = self.settings.data, self.settings.loop.batch_size
             options: dict[str, Any] = {"kind": data.loader, "workers": data.workers, "decode": data.decode}
+            options["passes"] = self.settings.loop.epochs
             if self.ranks is not None:
                 options["share"] = self.ranks.rank, self.ranks.size
             self._loaders[id(split)] = make_loader(split, batch_size=size, device=self.device, **options)

@@ -20,12 +20,11 @@ import yaml
 
 import holdfast
 from holdfast.errors import HoldfastError, require
-from holdfast.files import exists, why_unwritten, write_atomic
+from holdfast.files import exists, locked, why_unwritten, write_atomic
 from holdfast.settings import TrainSettings, build, flatten, read_environment, read_yaml
 from holdfast.settings.device_defaults import open_on_device
 from holdfast.settings.training_defaults import open_settings
 from holdfast.train.checkpoints import Checkpoints
-from holdfast.train.processes import locked
 
 REPAIR = "repair.json"
 """What ``holdfast repair`` did to the run, with the confidence below which it abstains."""

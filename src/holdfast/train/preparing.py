@@ -15,25 +15,25 @@ from torch import Tensor, nn
 
 from holdfast.augment.basic import to_float
 from holdfast.data import Dataset, load
-from holdfast.data.splits import channel_statistics, hash_data
+from holdfast.data.loaders import choose_reading
+from holdfast.data.splits import ArraySplit, channel_statistics, hash_data
 from holdfast.data.unlabelled_images import few_labels
 from holdfast.devices import autocast, resolve_device
 from holdfast.errors import HoldfastError, require
 from holdfast.files import at_home
 from holdfast.methods import Context, State, method_of
 from holdfast.models import BuiltModel, build_model, load_model
-from holdfast.models.backbone import freeze_backbone
-from holdfast.models.heads import find_heads
-from holdfast.models.preprocessing import Normalised
+from holdfast.models.adapters import Normalised
+from holdfast.models.heads import find_heads, freeze_backbone
 from holdfast.models.saved_model import CARD, TENSORS
 from holdfast.models.sources.python import make_module, maker_name
 from holdfast.models.vae import LatentClassifier
 from holdfast.module_state import evaluating
 from holdfast.settings import DATA_READING_KEYS, ModelSettings, TrainSettings
 from holdfast.settings.training_defaults import ChosenDefaults, choose_defaults
-from holdfast.train.class_weights import class_weights
 from holdfast.train.progress import Progress
 from holdfast.train.rotation import train_rotation
+from holdfast.train.step_parts import class_weights
 from holdfast.train.training_facts import device_facts_of, facts_of
 from holdfast.train.unlabelled import MinimiseSettings, train_vae
 
@@ -187,7 +187,18 @@ def choose_ahead(settings: TrainSettings) -> ChosenDefaults:
 def choose(settings: TrainSettings, data: Dataset, network: nn.Module, *, own: bool = False) -> ChosenDefaults:
     """Settings with nothing left open, for this data, this network and the device that the settings name."""
     device = device_facts_of(settings, data, network, resolve_device(settings.loop.device), own=own)
-    return choose_defaults(settings, facts_of(settings, data, network, own=own), device)
+    chosen = choose_defaults(settings, facts_of(settings, data, network, own=own), device)
+    return replace(chosen, reading=_reading(chosen.settings, data))
+
+
+def _reading(settings: TrainSettings, data: Dataset) -> str:
+    """How many workers read the training images, and why; empty where that was said, or where none could."""
+    own, split = settings.data, data.train
+    if own.workers is not None or own.loader != "auto" or isinstance(split, ArraySplit):
+        return ""
+    found = choose_reading(split, passes=settings.loop.epochs, decode=own.decode)
+    how = "decoded once, into memory: " if found.kind == "resident" else ""
+    return f"{found.workers}: {how}{found.why}"
 
 
 def build_for(

@@ -15,7 +15,7 @@ from holdfast.data import Dataset, load
 from holdfast.data.usable_data import admitted
 from holdfast.devices import kernels, own_stream, resolve_device
 from holdfast.errors import HoldfastError, Interrupted, require
-from holdfast.models.backbone import freeze_backbone
+from holdfast.models.heads import freeze_backbone
 from holdfast.optim import set_option
 from holdfast.rng import derive
 from holdfast.settings import MethodSettings, TrainSettings, build

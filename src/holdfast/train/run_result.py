@@ -1,17 +1,22 @@
 """What ``holdfast.fit`` returns: the trained model with its data, settings and metrics, to look up, show, save and
-compare. Open this file to change what a run offers in Python."""
+compare; and how a run loaded its data, which an audit or a prediction takes over. Open this file to change what a
+run offers in Python."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from holdfast.data import Dataset
+from holdfast.data.given_data import is_given
+from holdfast.data.given_items import name_of
 from holdfast.errors import HoldfastError, unknown
+from holdfast.files import at_home
 from holdfast.methods import State
 from holdfast.models import ModelCard
 from holdfast.reports.blocks import Cell, Column, Table
@@ -19,9 +24,10 @@ from holdfast.reports.html import write_report
 from holdfast.reports.notebook_tables import SideBySide, data_frame, notebook_html
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.text import DIFFERENCE, PLAIN, SHARE, finite, quantity, setting
-from holdfast.settings import TrainSettings
+from holdfast.settings import DataSettings, TrainSettings, read_environment
 from holdfast.settings.fields import flatten
 from holdfast.settings.training_defaults import ChosenDefaults
+from holdfast.train.folder import read_settings
 from holdfast.types import Measure, Note
 
 if TYPE_CHECKING:
@@ -189,3 +195,56 @@ def _cells(row: Mapping[str, Any]) -> tuple[Cell, ...]:
     apart = quantity(DIFFERENCE if unit is SHARE else unit, gap)
     shown = [Cell(quantity(unit, row[key]), row[key]) for key in ("this", "other")]
     return Cell("metric"), name, *shown, Cell("+" * (gap > 0) + apart, gap)
+
+
+@dataclass(frozen=True)
+class DataTerms:
+    """What decides which images are training and which are test, and their labels; see :func:`holdfast.data.load`."""
+
+    data_seed: int = 0
+    val: float = 0.0
+    conflict: float | None = None
+    names: str | None = None
+    label: str | None = None
+    group: str | None = None
+    columns: str | None = None
+    skip_unreadable: bool = False
+
+    @classmethod
+    def of(cls, settings: DataSettings) -> DataTerms:
+        """Those of a training."""
+        return cls(**{f.name: getattr(settings, f.name) for f in fields(cls)})
+
+    def record(self) -> dict[str, str | int | float]:
+        """Plain values for findings.json, without what nobody said."""
+        return {key: value for key, value in asdict(self).items() if value or key == "data_seed"}
+
+    def words(self, other: DataTerms) -> str:
+        """Where these differ from others: ``data_seed 5``."""
+        mine, theirs = asdict(self), asdict(other)
+        return ", ".join(f"{key} {value}" for key, value in mine.items() if value != theirs[key])
+
+
+def terms_of_run(run: str | Path, data: Any) -> DataTerms | None:
+    """How a run loaded its data; of other data only the seed, which does no harm: the same images may lie elsewhere."""
+    path = Path(run, "run.yaml")
+    if not os.path.isfile(path):  # unlike Path.is_file, false for a name longer than the system allows
+        return None
+    own = read_settings(path).data
+    if not is_own_data(run, data):
+        return DataTerms(own.data_seed)
+    return DataTerms.of(own)
+
+
+def is_own_data(run: str | Path, data: Any) -> bool:
+    name, recorded = read_settings(Path(run, "run.yaml")).data.name, read_environment(Path(run))
+    if is_given(data):  # an object has no place to compare
+        return recorded.get("own_data") == name_of(data)
+    if "own_data" in recorded:  # it was in memory, and settings do not tell how it came there
+        return False
+    return _same(name, str(data)) or _same(recorded.get("data_path", name), str(data))
+
+
+def _same(first: str, second: str) -> bool:
+    paths = at_home(first), at_home(second)
+    return first == second or (all(map(os.path.exists, paths)) and os.path.samefile(*paths))

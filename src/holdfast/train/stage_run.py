@@ -17,14 +17,13 @@ from holdfast.data.loaders import Loader, ResidentLoader
 from holdfast.data.shuffling import epoch_order
 from holdfast.devices import autocast
 from holdfast.methods import Stage, State, method_of
-from holdfast.models.backbone import layer_scales
+from holdfast.models.heads import layer_scales
 from holdfast.optim import build_optimizer, set_option
 from holdfast.rng import Generators, derive
 from holdfast.settings import TrainSettings
-from holdfast.train.meters import Meters
-from holdfast.train.schedule import WeightAverage, rate_factor
 from holdfast.train.shared_batch import SharedBatch
 from holdfast.train.step import Step, captured, compiled
+from holdfast.train.step_parts import Meters, WeightAverage, rate_factor
 from holdfast.types import Batch
 
 

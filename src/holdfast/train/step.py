@@ -20,10 +20,8 @@ from holdfast.module_state import frozen_statistics
 from holdfast.optim import SAM, trained_parameters
 from holdfast.optim.foreach import inner as inner_product
 from holdfast.rng import Generators
-from holdfast.train.class_weights import class_weighted
-from holdfast.train.meters import Meters
-from holdfast.train.schedule import WeightAverage
 from holdfast.train.shared_batch import SharedBatch
+from holdfast.train.step_parts import Meters, WeightAverage, class_weighted
 from holdfast.types import Batch
 
 A = TypeVar("A")

@@ -20,8 +20,8 @@ from holdfast.models.vae import VAE, VAESettings
 from holdfast.rng import Generators, derive
 from holdfast.settings import Bounded, LoopSettings, OptimizerSettings, ScheduleSettings, TrainSettings, Within
 from holdfast.train.engine import Trainer
-from holdfast.train.meters import Diverged
 from holdfast.train.progress import Progress
+from holdfast.train.step_parts import Diverged
 from holdfast.types import Batch, View, Views
 
 BOUNDS = ("elbo", "iwae", "reconstruction", "kl")

@@ -16,7 +16,7 @@ from holdfast.attacks import fgsm, pgd
 from holdfast.audits.checks.attacks import BUDGETS, RADII, trust
 from holdfast.audits.checks.attacks.attack_bench import AttackBench, train_surrogate
 from holdfast.audits.checks.attacks.trust import WARNING
-from holdfast.audits.per_image import decode
+from holdfast.audits.sample_passes import decode
 from holdfast.audits.subject import Subject
 from holdfast.data import Dataset, load
 from holdfast.errors import HoldfastError

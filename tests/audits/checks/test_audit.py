@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from holdfast.audits.check_settings import chosen_checks as check_names
 from holdfast.audits.measuring import measure
 from holdfast.audits.open_models import ready
 from holdfast.audits.run_audit import audit
 from holdfast.audits.subject import Subject
 from holdfast.data import Dataset
 from holdfast.errors import HoldfastError
+from holdfast.settings.audit_settings import chosen_checks as check_names
 from holdfast.types import Finding
 from tests.audits.checks.run_checks import put
 from tests.conftest import make_data

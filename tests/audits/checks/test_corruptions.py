@@ -22,16 +22,15 @@ from holdfast.audits.checks.corruptions.corrupted_accuracy import (
     by_severity,
     official_set,
 )
-from holdfast.audits.per_image import decode
+from holdfast.audits.sample_passes import decode
 from holdfast.audits.subject import Subject
 from holdfast.corruptions import corrupt, corruption_names
 from holdfast.data import ArraySplit, Dataset
 from holdfast.errors import HoldfastError
 from holdfast.reports.findings_file import CheckRecord, FindingsFile
 from holdfast.reports.html import render
-from holdfast.reports.junit import junit
-from holdfast.reports.markdown import markdown
 from holdfast.reports.overview import overview
+from holdfast.reports.renderings import junit, markdown
 from holdfast.reports.run_files import RunFiles
 from holdfast.rng import derive
 from holdfast.types import Finding

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from holdfast.audits.checks.attacks.attack_bench import withstood
+from holdfast.audits.checks.attacks.trust import withstood
 from holdfast.metrics import paired_difference
 from holdfast.types import Finding
 

@@ -16,7 +16,7 @@ from holdfast.audits.audit_folder import verdicts
 from holdfast.audits.checks.slices import WeakSlices
 from holdfast.audits.checks.slices.feature_clusters import Clustering, cluster, features_of, telling
 from holdfast.audits.checks.slices.weak_slices import attributes, search
-from holdfast.audits.per_image import decode
+from holdfast.audits.sample_passes import decode
 from holdfast.audits.subject import Subject, halves
 from holdfast.cli import main
 from holdfast.data import ArraySplit, Dataset

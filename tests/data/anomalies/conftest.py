@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from holdfast.data.anomalies import AnomalySet
-from holdfast.data.anomaly_making import make_fashion_anomalies
+from holdfast.data.making import make_fashion_anomalies
 
 SMALL: dict[str, Any] = {"unlabeled": 60, "labeled": 20, "normal": 15, "anomalous": 8}
 

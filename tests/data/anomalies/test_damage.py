@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from holdfast.data.anomaly_making import DAMAGES, damage, damage_each
+from holdfast.data.making import DAMAGES, damage, damage_each
 from holdfast.errors import HoldfastError
 
 RAMP = torch.arange(32 * 32).view(1, 32, 32).remainder(200).to(torch.uint8)

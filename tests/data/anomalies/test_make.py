@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from holdfast.data.anomalies import AnomalySet
-from holdfast.data.anomaly_making import CLASSES, KINDS, make_fashion_anomalies
+from holdfast.data.making import CLASSES, KINDS, make_fashion_anomalies
 from holdfast.errors import HoldfastError
 
 from .conftest import SMALL

@@ -32,7 +32,7 @@ def test_columns_of_any_name_are_read_for_what_they_are(table: Path) -> None:
     data = load(table, columns=COLUMNS)
     assert (data.classes, data.group_names) == (("ill", "well"), ())
     by_site = load(table, columns={"path": "FILE", "label": "finding", "group": "site"})
-    assert by_site.group_names == ("north", "south")
+    assert (by_site.group_names, by_site.group_attribute) == (("north", "south"), "site")
     assert load(table, columns=COLUMNS, group="site").train.groups.equal(by_site.train.groups)
 
 

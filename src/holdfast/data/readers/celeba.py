@@ -58,7 +58,8 @@ def read_celeba(source: str | Path, options: ReaderOptions) -> Listing:
     for (name, values), number in zip(rows, splits, strict=True):
         label, group = (own[values[k] > 0] for own, k in zip((classes, groups), columns, strict=True))
         found.setdefault(SPLITS[number], []).append((str(images / name), label, group))
-    return list_files("celeba", found, classes=classes, groups=groups, problems=problems)
+    word = chosen[1].lower().replace("_", " ")
+    return list_files("celeba", found, classes=classes, groups=groups, attribute=word, problems=problems)
 
 
 def _table(folder: Path, stem: str) -> Path | None:

@@ -131,6 +131,7 @@ def corrupted_cifar10(
         make("train", train, biased_groups(train.labels, len(names), conflict, seed, evenly=kind != "dfa")),
         test=None if test is None else make("test", test, balanced_groups(test.labels, len(names), seed)),
         group_names=names,
+        group_attribute="corruption",
     )
 
 

@@ -110,4 +110,5 @@ def _scan(table_path: Path, options: ReaderOptions, needed: Sequence[str]) -> Li
     ]
     listed = {split: [(paths[i], labels[i], groups[i]) for i in rows] for split, rows in by_split.items()}
     said: dict[str, Any] = {"notes": notes, "problems": problems, "untrainable": untrainable}
+    said["attribute"] = chosen.get("group", "")
     return list_files(table_path.name, listed, table_rows=by_split, **said)

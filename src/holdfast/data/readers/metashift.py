@@ -62,7 +62,7 @@ def read_metashift(source: str | Path, options: ReaderOptions) -> Listing:
         paths = images_under(folder / part / name)
         rows[split] += ((path, name, contexts.get(Path(path).stem, "")) for path in paths)
     notes = [] if table else [Note("groups-unknown", text)]
-    return list_files("metashift", rows, classes=CLASSES, notes=notes)
+    return list_files("metashift", rows, classes=CLASSES, attribute="context", notes=notes)
 
 
 def _parse(path: Path) -> dict[str, str]:

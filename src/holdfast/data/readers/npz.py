@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.data.images import Array
     from holdfast.data.splits import ArraySplit, Dataset
 
-KNOWN = (*(f"{k}_{s}" for s in SPLITS for k in ("x", "y", "group")), "classes", "group_names")
+KNOWN = (*(f"{k}_{s}" for s in SPLITS for k in ("x", "y", "group")), "classes", "group_names", "group_attribute")
 
 
 def read_unlabelled(path: Path, options: ReaderOptions) -> Dataset:
@@ -50,7 +50,7 @@ def read_unlabelled(path: Path, options: ReaderOptions) -> Dataset:
 )
 def read_npz(path: Path, options: ReaderOptions) -> Dataset:
     """An .npz with x_train, y_train and, optionally, x_test, y_test, x_val, y_val, group_train, group_val,
-    group_test, classes and group_names (arrays of text). Nothing is unpickled.
+    group_test, classes, group_names and group_attribute (arrays of text). Nothing is unpickled.
     """
     from holdfast.data.anomalies import holds_anomalies, read_anomalies
 
@@ -102,7 +102,9 @@ def assemble(
         made = {split: replace(own, images=resize(own.images, image_size)) for split, own in made.items()}
     named = _names(arrays["group_names"], f"{origin}: group_names") if "group_names" in arrays else ()
     known = _class_names(arrays, made, origin, classes)
-    return consistent(Dataset(name, known, **made, group_names=named, notes=(note,) if unread else ()))
+    words = text_array(arrays["group_attribute"], f"{origin}: group_attribute") if "group_attribute" in arrays else ()
+    said: dict[str, Any] = {"group_names": named, "group_attribute": printable(cut(" ".join(words)))}
+    return consistent(Dataset(name, known, **made, **said, notes=(note,) if unread else ()))
 
 
 def _split(arrays: Mapping[str, Array], split: str, origin: str) -> ArraySplit:

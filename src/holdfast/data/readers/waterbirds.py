@@ -51,4 +51,4 @@ def read_waterbirds(source: str | Path, options: ReaderOptions) -> Listing:
         first = ", ".join(map(printable, lost[:SHOWN]))
         problems.append(f"{len(lost)} files of {TABLE} do not exist: {first}; unpack the archive again")
     rows = {split: own for split, own in rows.items() if own}
-    return list_files("waterbirds", rows, classes=CLASSES, groups=PLACES, problems=problems)
+    return list_files("waterbirds", rows, classes=CLASSES, groups=PLACES, attribute="background", problems=problems)

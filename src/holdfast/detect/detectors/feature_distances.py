@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from holdfast.detect import scores
-from holdfast.detect.detectors.detector import Detector, there
+from holdfast.detect.detectors import Detector, there
 from holdfast.errors import require
 from holdfast.parts import detector
 

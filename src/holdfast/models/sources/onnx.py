@@ -6,8 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError, explaining, require
-from holdfast.models.export_metadata import KEY, ExportMetadata
-from holdfast.models.source_types import ModelSource, OpenRequest, SourceModel, hash_file
+from holdfast.models.source_types import KEY, ExportMetadata, ModelSource, OpenRequest, SourceModel, hash_file
 from holdfast.parts import source
 
 if TYPE_CHECKING:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from holdfast.errors import HoldfastError, explaining, require, require_known, unknown
 from holdfast.models.source_types import ModelSource, OpenRequest, Preprocessing, Sides, SourceModel
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 RANDOM = "random weights: {} was built without its published weights, so its answers mean nothing"
 HUB = "hf-hub:"
 IMAGENET_CLASSES = 1000
+PATIENCE = 5.0
+"""Seconds that the hub of Hugging Face has to take a connection."""
 
 
 @source(
@@ -99,8 +104,6 @@ class TimmModels(ModelSource):
         """timm's network; every way in which it cannot be had says what to do."""
         import timm
 
-        from holdfast.models.hub import cache_alone_if_unreachable
-
         getting = self.getting(f"timm:{name}", size=size, pretrained=pretrained)
         if hub := name.startswith(HUB):
             remedy = "check the name (OWNER/NAME of a repository in timm's format) and the network"
@@ -158,3 +161,40 @@ def imagenet_names() -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
     info = ImageNetInfo("imagenet-1k")
     words = (tuple(w.strip() for w in info.index_to_description(i).split(",")) for i in range(IMAGENET_CLASSES))
     return tuple(info.index_to_label_name(i) for i in range(IMAGENET_CLASSES)), tuple(words)
+
+
+def reachable() -> bool:
+    """Whether the hub takes connections; taken for granted behind a proxy, which alone would know."""
+    from huggingface_hub import constants
+
+    address = urlsplit(constants.ENDPOINT)
+    if address.scheme in getproxies() or "all" in getproxies():
+        return True
+    port = address.port or (80 if address.scheme == "http" else 443)
+    try:
+        with socket.create_connection((address.hostname or "", port), timeout=PATIENCE):
+            return True
+    except OSError:
+        return False
+
+
+@contextmanager
+def cache_alone_if_unreachable() -> Iterator[None]:
+    """Files in the cache serve also where the hub cannot be reached; for others the error comes at once.
+
+    Whether it can be reached is asked once: timm alone would ask six times over half a minute.
+    """
+    from huggingface_hub import constants
+    from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
+
+    if constants.HF_HUB_OFFLINE or reachable():
+        yield
+        return
+    constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    except (LocalEntryNotFoundError, OfflineModeIsEnabled) as error:
+        lost = f"the files are not in the cache {constants.HF_HUB_CACHE} (HF_HOME names another)"
+        raise ConnectionError(f"{constants.ENDPOINT} cannot be reached, and {lost}") from error
+    finally:
+        constants.HF_HUB_OFFLINE = False

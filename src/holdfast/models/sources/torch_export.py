@@ -9,8 +9,7 @@ import zipfile
 from typing import Any
 
 from holdfast.errors import HoldfastError, explaining, require
-from holdfast.models.export_metadata import MEMBER, ExportMetadata
-from holdfast.models.source_types import ModelSource, OpenRequest, SourceModel, hash_file
+from holdfast.models.source_types import MEMBER, ExportMetadata, ModelSource, OpenRequest, SourceModel, hash_file
 from holdfast.parts import source
 
 OBJECTS = ("custom_obj", "opaque_obj")

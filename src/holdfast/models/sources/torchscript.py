@@ -7,8 +7,15 @@ import zipfile
 from pathlib import Path
 
 from holdfast.errors import explaining
-from holdfast.models.export_metadata import MEMBER, ExportMetadata
-from holdfast.models.source_types import PICKLED, ModelSource, OpenRequest, SourceModel, hash_file
+from holdfast.models.source_types import (
+    MEMBER,
+    PICKLED,
+    ExportMetadata,
+    ModelSource,
+    OpenRequest,
+    SourceModel,
+    hash_file,
+)
 from holdfast.parts import source
 
 

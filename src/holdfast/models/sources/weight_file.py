@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-    from holdfast.models.preprocessing import Normalised
+    from holdfast.models.adapters import Normalised
 
 
 @source(
@@ -29,8 +29,8 @@ class WeightFiles(ModelSource):
     def open(self, name: str, request: OpenRequest) -> SourceModel:
         import torch
 
-        from holdfast.models.built_model import build_model
-        from holdfast.models.preprocessing import Normalised, numbers
+        from holdfast.models.adapters import Normalised, numbers
+        from holdfast.models.saved_model import build_model
         from holdfast.models.weights import hash_tensors, load_tensors, read_tensors, takes_colour
 
         tensors = read_tensors(name)

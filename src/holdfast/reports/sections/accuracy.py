@@ -29,7 +29,7 @@ def accuracy(groups: Sequence[Arm]) -> Section:
         _chart(groups, "Overall", "overall", {title: s for title, s in overall.items() if any(s)}),
         *(_by_part(groups, key) for key in ("group", "class")),
         _calibration(groups),
-        _confidences(groups),
+        *_confidences(groups),
         _risk_coverage(groups),
     ]
     confusions = list(_confusions(groups))
@@ -57,7 +57,7 @@ def _probabilities(groups: Sequence[Arm]) -> Table | None:
     note = "The calibration error (ECE) is the mean distance between confidence and accuracy in 15 bins of confidence."
     if not any(row[-1].text for row in rows):
         return Table("Probabilities", columns, tuple(row[:-1] for row in rows), note)
-    note += " By chance alone, a perfectly calibrated model would show up to the last number."
+    note += " A perfectly calibrated model would show up to the last number by chance alone."
     return Table("Probabilities", columns + Column.numbers("ECE by chance, up to, %"), tuple(rows), note)
 
 
@@ -80,7 +80,7 @@ def _calibration(groups: Sequence[Arm]) -> Chart | None:
         [perfect, *lines], id="accuracy-calibration", title="Accuracy", x_label="confidence, %", y_range=(0.0, 1.0),
         share=True, direct=len(lines) > 1,
     )  # fmt: skip
-    note = "Below the thin line the model is surer than it is right; above it, less sure."
+    note = "Below the thin line the model is more confident than it should be; above it, less."
     return Chart("Calibration", svg, note=note)
 
 
@@ -92,21 +92,24 @@ def _bins(arm: Arm, name: str) -> list[tuple[float, float, float, float]]:
     return [(row[0], row[1], row[2], row[2] * row[3]) for row in full if len(row) == 4 and row[2] > 0]
 
 
-def _confidences(groups: Sequence[Arm]) -> Chart | None:
-    """How sure the models are, and how often when they are wrong; of several seeds, the first's."""
-    lines: list[Line] = []
+def _confidences(groups: Sequence[Arm]) -> Iterator[Chart]:
+    """How sure each model is when right and when wrong: a chart of its own, on one scale; of seeds, the first's."""
+    found: list[tuple[Arm, list[Line]]] = []
     for arm in groups[:MOST_MAPS]:
-        bins = _bins(arm, "ece")
+        bins, lines = _bins(arm, "ece"), list[Line]()
         total = sum(n for _, _, n, _ in bins)
-        of = f"{arm.label}, " if len(groups) > 1 else ""
         for word, own in (("right", [right for *_, right in bins]), ("wrong", [n - right for _, _, n, right in bins])):
             middles = [50 * (low + high) for low, high, _, _ in bins]
             points = tuple((x, count / total) for x, count in zip(middles, own, strict=True))
-            lines += [Line(of + word, (points,), len(lines))] if len(points) > 1 else []
-    note = "Share of all test images by the model's confidence. A wrong line that rises to the right is overconfidence."
-    highest = max((y for line in lines for _, y in line.points), default=1.0)
-    title = "Confidence when right and when wrong"
-    return share_lines(title, lines, id="accuracy-confidence", x_label="confidence, %", note=note, top=highest)
+            lines += [Line(word, (points,), len(lines))] if len(points) > 1 else []
+        found += [(arm, lines)] if lines else []
+    highest = max((y for _, lines in found for line in lines for _, y in line.points), default=1.0)
+    note = "Share of test images at each confidence. A line of wrong answers that rises to the right is overconfidence."
+    for arm, lines in found:
+        title = "Confidence when right and when wrong" + (f": {arm.label}" if len(groups) > 1 else "")
+        id = f"accuracy-confidence-{arm.number}"
+        chart = share_lines(title, lines, id=id, x_label="confidence, %", note=note, top=highest, direct=True)
+        yield from [chart] if chart else []
 
 
 def _risk_coverage(groups: Sequence[Arm]) -> Chart | None:
@@ -123,9 +126,9 @@ def _risk_coverage(groups: Sequence[Arm]) -> Chart | None:
         if len(points) > 1:
             lines.append(Line(arm.label if len(groups) > 1 else "this model", (tuple(points),), arm.number))
     note = (
-        "Of the surest images, as many as the axis says: the share that is wrong. A model that knows when it is unsure "
+        "If the model answers only the images that it is most confident about, this share of its answers is wrong. A "
+        "line that starts low says that the model knows when it is unsure: leave the rest to a person."
     )
-    note += "has few errors at the left, so that leaving the rest to a person pays."
     highest = max((y for line in lines for _, y in line.points), default=1.0) or 1.0
     title, x_label = "Risk and coverage", "coverage, % of the test set"
     return share_lines(title, lines, id="accuracy-risk", x_label=x_label, drawn="Error", note=note, top=highest)

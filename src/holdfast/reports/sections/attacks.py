@@ -28,10 +28,10 @@ MOST_NUMBERS = 2000
 def attacks(groups: Sequence[Arm]) -> Section:
     doubtful = [run.name for arm in groups for run in arm.runs if _doubtful(run.findings)]
     lead = (
-        "Error on adversarial examples: test images moved by at most the radius, in the direction that hurts most. "
-        "White-box attacks use the model's own gradients; black-box ones those of another model (transfer), or the "
-        "model's outputs alone (queries). The strongest of all counts an image as wrong if any attack gets it wrong: "
-        "quote this one."
+        "Error on adversarial examples: test images changed by at most the radius so that the model errs. "
+        "White-box attacks use the model's own gradients. Black-box attacks use those of another model "
+        "(transfer), or only the model's outputs (queries). The strongest of all counts an image as wrong if any "
+        "attack gets it wrong: quote this one."
     )
     if doubtful:
         names = ", ".join(doubtful[:5]) + (f" and {len(doubtful) - 5} more" if len(doubtful) > 5 else "")
@@ -129,7 +129,10 @@ def _curves(groups: Sequence[Arm]) -> Chart | None:
                 label, colour = (arm.label, arm.number) if len(groups) > 1 else (name, len(lines))
                 lines.append(Line(label, (tuple(sorted(points)),), colour))
     title = "Accuracy against radius" + ("" if len(groups) == 1 else ", strongest of all attacks")
-    note = "Attacks must lie below noise, and white-box below transfer. Quote the lowest: robustness is at most that."
+    note = (
+        "An attack that works lies below random noise, and a white-box one below transfer. The model is at most as "
+        "robust as the lowest line says."
+    )
     return share_lines(title, lines, id="attacks-curves", x_label=unit, note=note)
 
 

@@ -26,8 +26,8 @@ def corruptions(found: Sequence[Arm]) -> Section:
     if not measured:
         return Section(CHECK, "Corruptions", f"Not measured: {why_empty(found, CHECK)}.", ())
     lead = (
-        "The same test images, corrupted. The eight are those of BiasAdv's robustness table; strength 1 is its "
-        "setting. The drop is against the same images left alone, pair by pair."
+        "The same test images after a corruption. These eight are from BiasAdv's robustness table; strength 1 is "
+        "the strength used there. A drop compares every image with itself before the corruption."
     )
     eights = present(*(_eight(arm, alone=len(measured) == 1) for arm in measured))
     families = list(dict.fromkeys(family for arm in measured for family in _values(arm, "family")))

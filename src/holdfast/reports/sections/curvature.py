@@ -36,10 +36,10 @@ def curvature(given: Sequence[Arm]) -> Section | None:
     charts = present(_eigenvalues(groups), _density(groups))
     shown: list[Block] = [Side(charts), Details("All eigenvalues", tuple(_numbers(groups)))] if charts else []
     lead = (
-        "Largest eigenvalues of the Hessian of the training loss at the final weights. A small λ1 is a flat place: a "
-        "step of length r in the steepest direction raises the loss by about λ1·r²/2. λ1/λ5 near 1 says that no one "
-        "direction stands out. λ1 of a sample is on average larger than that of all images: compare models of one "
-        "architecture on the same images."
+        "Largest eigenvalues of the Hessian of the training loss at the final weights. A small λ1 means a flat "
+        "minimum: a step of length r in the steepest direction raises the loss by about λ1·r²/2. λ1/λ5 near 1 "
+        "means that no single direction stands out. On a sample of images λ1 comes out larger than on all of "
+        "them: compare only models of one architecture on the same images."
     )
     return Section("curvature", "Curvature", lead, (_table(groups), *shown))
 

@@ -24,8 +24,7 @@ def glance(runs: Sequence[RunFiles]) -> Section | None:
     if not audited:
         return None
     several = len(audited) > 1
-    # what nobody asked for has no row
-    files = {run.name: replace(run.file(), checks=tuple(r for r in run.checks if r.asked)) for _, run in audited}
+    files = {run.name: run.file() for _, run in audited}
     said = {run.name: f"{states(run.checks, run.gates)}." for _, run in audited}
     words = [f"{name}: {text}" if several else text for name, text in said.items()]
     found = [(i, run, own) for i, run in audited if (own := robustness(run.findings, run.measures, run.gates))]
@@ -45,7 +44,9 @@ def glance(runs: Sequence[RunFiles]) -> Section | None:
         *(replace(made, caption=f"Gates of {name}") if several else made for name, made in judged.items()),
         side_by_side(list(files.values()), list(files)) if several else overview(*files.values()),
     )
-    return Section("glance", "At a glance", " ".join(words) + " What was asked for and not measured says why.", blocks)
+    if any(record.asked and record.state != "measured" for _, run in audited for record in run.checks):
+        words.append("A check that was asked for and not measured says why.")
+    return Section("glance", "At a glance", " ".join(words), blocks)
 
 
 @section(AGAINST)

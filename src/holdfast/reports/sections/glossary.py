@@ -36,8 +36,8 @@ def glossary(runs: Sequence[RunFiles]) -> Section | None:
         for check, measure in known
     )
     lead = (
-        "Every number of this page that a check declares. An interval that says 95 % holds the true value in 95 of 100 "
-        "such audits; n is the number of images that a number rests on. Differences of percentages are in points."
+        "Every measure of this page in one sentence. A 95 % interval holds the true value in 95 of 100 such "
+        "audits. n is the number of images behind a number. Differences between percentages are in points."
     )
     return Section(
         "glossary",

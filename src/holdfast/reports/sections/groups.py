@@ -12,6 +12,7 @@ from holdfast.reports.arms import Arm, FindingKey, Spread, share_chart, spread_c
 from holdfast.reports.blocks import Cell, Chart, Column, Section, Side, Table
 from holdfast.reports.report_tables import all_numbers, over_seeds, why_empty
 from holdfast.reports.robustness_summary import worst_cell
+from holdfast.reports.run_files import group_attribute
 from holdfast.reports.sections import of_check
 from holdfast.reports.svg.bars import Heat, heat_map
 from holdfast.reports.text import is_counts, percent, titled
@@ -36,10 +37,11 @@ def groups(given: Sequence[Arm]) -> Section | None:
     if not measured:
         return Section(CHECK, "Groups", f"Not measured: {why_empty(found, CHECK)}.", ())
     lead = (
-        "A cell is one group of one class. Worst-group accuracy is the lowest cell's, group-balanced accuracy the mean "
-        "over cells. Of many small cells the lowest is below the truth by chance alone; the interval allows for "
-        "having picked it, the value does not. Bias-aligned samples are in the group that is usual for their class in "
-        "training, bias-conflicting ones are not. The stronger the colour the worse; an empty cell has no samples."
+        "A cell is one group of one class. Worst-group accuracy is that of the lowest cell, group-balanced "
+        "accuracy the mean over all cells. The lowest of many small cells is partly bad luck: its interval "
+        "allows for that, the value does not. Bias-aligned samples belong to the usual group of their class in "
+        "training; bias-conflicting ones do not. In the maps a stronger colour is worse, and an empty cell has "
+        "no samples."
     )
     blocks = (_table(measured), Side((*_bars(measured), *_maps(measured))), all_numbers(measured, CHECK))
     return Section(CHECK, "Groups", lead, blocks)
@@ -120,17 +122,18 @@ def summed(given: Sequence[Any]) -> dict[str, Any] | None:
 def _map(arm: Arm, table: Mapping[str, Any], id: str, *, alone: bool) -> Chart:
     classes, names = [str(c) for c in table["classes"]], [str(g) for g in table["groups"]]
     column = str(table.get("column", "group"))
+    column = group_attribute(arm.runs[0]) or column if column == "group" else column
     cells = [
         [_heat(f"{label}, {name}", hits, n) for name, hits, n in zip(names, *row, strict=True)]
         for label, *row in zip(classes, table["hits"], table["n"], strict=True)
     ]
     title = f"Accuracy by class and {column}, %"
     svg = heat_map(classes, names, cells, id=id, title=title, x_label=column, y_label="class")
-    note = _reading(classes, names, table) + (" All seeds together." if len(arm.runs) > 1 else "")
+    note = _reading(classes, names, table, column) + (" All seeds together." if len(arm.runs) > 1 else "")
     return Chart(title if alone else f"{title}: {arm.label}", svg, note=note)
 
 
-def _reading(classes: Sequence[str], names: Sequence[str], table: Mapping[str, Any]) -> str:
+def _reading(classes: Sequence[str], names: Sequence[str], table: Mapping[str, Any], column: str) -> str:
     """How to read the map, by its weakest cell."""
     shares = [
         (hits / n, n, label, name)
@@ -141,7 +144,9 @@ def _reading(classes: Sequence[str], names: Sequence[str], table: Mapping[str, A
     if not shares:
         return ""
     share, n, label, name = min(shares, key=lambda cell: (cell[0], -cell[1]))
-    return f"How to read it: of the {n:,} images of class {label} in group {name}, {percent(share)} % are recognised."
+    return (
+        f"How to read it: of the {n:,} images of class {label} with {column} {name}, {percent(share)} % are recognised."
+    )
 
 
 def _heat(name: str, hits: int, n: int) -> Heat:

@@ -26,10 +26,10 @@ JOINED = "fused"
 @of_check("ood")
 def ood(groups: Sequence[Arm]) -> Section:
     lead = (
-        "OOD images against test images. AUROC is the chance that an OOD image scores above a test image; FPR95 "
-        "is the share of test images flagged when 95 % of the OOD ones are caught; its interval ends at 100 % for "
-        "fewer than 72 OOD images, which do not show their lowest 5 %. Precision, recall, F1 and false alarms are at a "
-        "threshold set on other test images."
+        "How well a score tells out-of-distribution (OOD) images from test images. AUROC is the chance that an "
+        "OOD image scores higher than a test image. FPR95 is the share of test images that are flagged when 95 % "
+        "of the OOD images are caught; with fewer than 72 OOD images its interval ends at 100 %. Precision, "
+        "recall, F1 and false alarms are at a threshold that was set on other test images."
     )
     return _section(groups, "ood", "Out-of-distribution inputs", lead)
 
@@ -37,10 +37,10 @@ def ood(groups: Sequence[Arm]) -> Section:
 @of_check("detect")
 def detect(groups: Sequence[Arm]) -> Section:
     lead = (
-        "Anomalies against normal images. AUROC is the chance that an anomaly scores above a normal image; FPR95 is "
-        "the share of normal images flagged when 95 % of the anomalies are caught; its interval ends at 100 % for "
-        "fewer than 72 anomalies, which do not show their lowest 5 %. Precision, recall, F1 and false alarms are at "
-        "the detector's own threshold, which was set on held-out normal images before."
+        "How well a score tells anomalies from normal images. AUROC is the chance that an anomaly scores higher "
+        "than a normal image. FPR95 is the share of normal images that are flagged when 95 % of the anomalies "
+        "are caught; with fewer than 72 anomalies its interval ends at 100 %. Precision, recall, F1 and false "
+        "alarms are at the detector's own threshold, which was set on held-out normal images before."
     )
     for arm in groups:
         if seen := fitted_on(arm):
@@ -184,8 +184,8 @@ def _histogram(finding: Finding, score: str, of: str, id: str) -> Chart | None:
     if threshold is not None:
         note += f" Above {number(PLAIN, threshold)} an image is flagged."
     return share_lines(
-        f"Where {score} lies{of}", lines, id=id, x_label="score", drawn=f"Images by {score}", direct=True, note=note,
-        top=max((y for line in lines for _, y in line.points), default=1.0), whole=False,
+        f"Distribution of {score}{of}", lines, id=id, x_label="score", drawn=f"Images by {score}", direct=True,
+        note=note, top=max((y for line in lines for _, y in line.points), default=1.0), whole=False,
     )  # fmt: skip
 
 

@@ -9,7 +9,8 @@ from typing import Any
 from holdfast.reports.arms import ALIGNED, Arm, arms, flat, varying
 from holdfast.reports.blocks import Block, Cell, Column, Details, Gallery, Picture, Section, Table, png_picture, present
 from holdfast.reports.report_tables import method_table, run_table
-from holdfast.reports.run_files import RunFiles
+from holdfast.reports.run_files import RunFiles, group_attribute
+from holdfast.reports.sample_browser import as_script, browser_data, within
 from holdfast.reports.sections import section
 from holdfast.reports.text import finite, records, setting, sure
 
@@ -22,7 +23,7 @@ def comparison(runs: Sequence[RunFiles]) -> Section | None:
     blocks: list[Block] = [method_table(groups)]
     if len(groups) < len(runs):
         blocks.append(Details(f"Each of the {len(runs)} runs", (run_table(groups),)))
-    lead = "Runs that differ only in their seed are one row."
+    lead = "Runs that differ only in their seed share a row."
     if any(arm.spread(ALIGNED) for arm in groups):
         lead += (
             " Bias-aligned samples follow the spurious correlation of the training set, bias-conflicting ones"
@@ -32,18 +33,27 @@ def comparison(runs: Sequence[RunFiles]) -> Section | None:
 
 
 MOST_PER_ARM = 24
+MOST_ANSWER_BYTES = 1_500_000
+"""Of the answers that the filters search, small pictures included, over all arms."""
 
 
 @section("samples", order=4)
 def samples(runs: Sequence[RunFiles]) -> Section | None:
-    galleries, several = [], False
+    galleries, several, shown = [], False, []
     for arm in arms(runs):
         found = ((run, [p for f in run.findings for p in records(f.evidence.get("pictures"))]) for run in arm.runs)
         run, given = next(((run, own) for run, own in found if own), (None, []))
         if run is not None:
             galleries.append(_gallery(arm, run, given))
+            shown.append(run)
             several = several or len(arm.runs) > 1
-    lead = "Misclassified pictures come first." + _reading(galleries)
+    answers = within([browser_data(run) for run in shown], MOST_ANSWER_BYTES)
+    galleries = [
+        replace(own, answers=as_script(given)) if given else own for own, given in zip(galleries, answers, strict=True)
+    ]
+    lead = "The surest mistakes come first." + _reading(galleries)
+    if any(answers):
+        lead += " The filters search the answers to all test samples; small pictures of some are in this page."
     lead += " Of several seeds, the first is shown." if several else ""
     return Section("samples", "Samples", lead, tuple(galleries)) if galleries else None
 
@@ -54,28 +64,30 @@ def _reading(galleries: Sequence[Gallery]) -> str:
     if wrong is None:
         return ""
     label, said = wrong["label"], wrong["prediction"]
-    return f" {label} → {said}: the class is {label}, and the model says {said}."
+    return f" {label} → {said} means: the class is {label}, and the model says {said}."
 
 
 def _gallery(arm: Arm, run: RunFiles, found: Sequence[Mapping[str, Any]]) -> Gallery:
-    pictures = [picture for values in found if (picture := _picture(values)) is not None]
+    word = group_attribute(run) or "group"
+    pictures = [picture for values in found if (picture := _picture(values, word)) is not None]
     left_out, unreadable = max(0, len(pictures) - MOST_PER_ARM), len(found) - len(pictures)
     notes = [f"{left_out} more in findings.json of {run.name}."] if left_out else []
     notes += [f"{unreadable} could not be read."] if unreadable else []
     return Gallery(arm.label, tuple(pictures[:MOST_PER_ARM]), " ".join(notes))
 
 
-def _picture(values: Mapping[str, Any]) -> Picture | None:
+def _picture(values: Mapping[str, Any], word: str) -> Picture | None:
     label, prediction = str(values.get("label", "?")), str(values.get("prediction", "?"))
     wrong = label != prediction
     title = f"{label} → {prediction}" if wrong else label
-    group = "" if values.get("group") is None else f"group {values['group']}"
+    group = "" if values.get("group") is None else f"{word} {values['group']}"
     details = list(filter(None, [sure(values.get("confidence")), group]))
     where = values.get("source") or (f"sample {values['position']}" if "position" in values else "")
     words = f"{label}, taken for {prediction}" if wrong else f"{label}, recognised"
     alt = "; ".join(filter(None, [words, *details, str(where)]))
     made = png_picture(values.get("png"), alt, title, ", ".join(details), wrong=wrong)
     known = {"label": label, "prediction": prediction, "verdict": "wrong" if wrong else "right"}
+    known |= {"position": str(values["position"])} if "position" in values else {}
     known |= {"group": str(values["group"])} if values.get("group") is not None else {}
     known |= {"confidence": f"{c:.4f}"} if (c := finite(values.get("confidence"))) is not None else {}
     return made and replace(made, facts=tuple(known.items()))
@@ -104,7 +116,7 @@ def settings(runs: Sequence[RunFiles]) -> Section | None:
             None if given is own else _differing(runs, given, f"{summary}: where runs differ"),
         )
         blocks.append(Details(summary, tables) if tables else None)
-    lead = "Enough to repeat each run: every setting is in the run folder's run.yaml."
+    lead = "What it takes to repeat this: settings, versions, the command, and hashes of weights and data."
     return Section("settings", "Settings", lead, present(*blocks)) if any(blocks) else None
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from holdfast.reports.arms import Arm
 from holdfast.reports.blocks import Gallery, Picture, Section, Side, png_picture, present
 from holdfast.reports.report_tables import all_numbers, measure_table
+from holdfast.reports.run_files import group_attribute
 from holdfast.reports.sections import of_check
 from holdfast.reports.text import finite, percent, records
 
@@ -19,12 +20,12 @@ CHECK = "saliency"
 @of_check(CHECK)
 def saliency(groups: Sequence[Arm]) -> Section:
     lead = (
-        "Grad-CAM of the class that each model predicts: the brighter, the more a place speaks for it. A map that lies "
-        "on the background or a mark instead of the object may be a shortcut at work. Half of a map that is the same "
-        "everywhere takes 50 % of the picture."
+        "Grad-CAM: the brighter a place, the more it speaks for the class that the model predicts. A map that "
+        "lies on the background or on a mark instead of the object may show a shortcut. The numbers say how much "
+        "of the picture holds half of a map: 50 % if the map is the same everywhere."
     )
     columns = [column for arm in groups[:MOST_MODELS] for column in _columns(arm, several=len(groups) > 1)]
-    galleries = tuple(_grid(columns))
+    galleries = tuple(_grid(columns, group_attribute(groups[0].runs[0]) or "group"))
     table = measure_table(groups, CHECK, "Maps in numbers")
     blocks = present(table, Side(galleries) if galleries else None, all_numbers(groups, CHECK))
     return Section(CHECK, "Saliency", lead, blocks)
@@ -53,14 +54,14 @@ def _look(values: object, number: int) -> Mapping[str, Any] | None:
     return found if isinstance(found, Mapping) else None
 
 
-def _grid(columns: Sequence[Column_]) -> Iterator[Gallery]:
+def _grid(columns: Sequence[Column_], word: str) -> Iterator[Gallery]:
     """One gallery per picture: the picture itself, then one map per model. What all models were shown comes first."""
     rows = {position: row for _, pairs in reversed(columns) for position, (row, _) in pairs.items()}
     order = dict.fromkeys(position for _, pairs in columns for position in pairs)
     for position in sorted(order, key=lambda i: not rows[i].get("shared")):
         row = rows[position]
         label = str(row.get("label", "?"))
-        group = f", group {row['group']}" if row.get("group") is not None else ""
+        group = f", {word} {row['group']}" if row.get("group") is not None else ""
         where = str(row.get("source") or f"sample {position}")
         found = [png_picture(row.get("png"), f"{label}{group}; {where}", "image")]
         found += [look_picture(name, label, pairs[position][1]) for name, pairs in columns if position in pairs]

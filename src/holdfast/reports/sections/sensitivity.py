@@ -41,13 +41,14 @@ def sensitivity(runs: Sequence[RunFiles]) -> Section | None:
     blocks = present(Side(charts) if charts else None, table)
     if not blocks:
         return None
-    lead = "Seed against seed."
+    title, lead = "Against the baseline", "Each row minus the baseline, on the same seeds."
     if charts:
+        title = "Sensitivity"
         lead = "What the settings that were varied do to the accuracy on the test set. Points are means over seeds, "
         lead += "whiskers one sample standard deviation; the values stand equally spaced."
         lead += f" Dashed: {baseline.label}, the baseline." if baseline is not None else ""
-    lead += " The best of many cells on the test set is not a fair estimate of itself: choose on held-out data."
-    return Section("sensitivity", "Sensitivity", lead, blocks)
+    lead += " The best of many rows by test accuracy looks better than it is: choose on held-out data."
+    return Section("sensitivity", title, lead, blocks)
 
 
 def sweeps(groups: Sequence[Arm]) -> list[tuple[Sweep, ...]]:

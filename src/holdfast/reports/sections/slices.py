@@ -20,10 +20,11 @@ def slices(groups: Sequence[Arm]) -> Section:
     every = [(run.name, [f for f in run.findings if f.check == CHECK]) for arm in groups for run in arm.runs]
     found = [(name, own) for name, own in every if own]
     lead = (
-        "Parts were found on one half of the test samples and judged on the other, which the numbers are from: what "
-        "only chance made weak does not return there. A part is confirmed if its adjusted p is at most the level. A "
-        "cluster holds images that the model's own features put together: of one class, compared with the rest of that "
-        "class, or of all classes. Its name says what it is predicted as, and what sets it apart most."
+        "A weak part was found on one half of the test images and checked on the other half. The numbers are "
+        "from the second half, so that a part which was weak by chance does not show up again. A part is "
+        "confirmed if its adjusted p is at most the level. A cluster holds images that look alike to the model: "
+        "of one class, compared with the rest of that class, or of all classes. Its name says what its images "
+        "are predicted as, and what sets them apart most."
     )
     blocks: list[Block] = []
     for run, own in found:
@@ -91,7 +92,7 @@ def _profile(own: Sequence[Finding], name: str, id: str) -> Chart | None:
         if len(curve) > 1 and len(curve) == len(numbers(values, "accuracy")):
             lines.append(Line(str(attribute), (curve,), colour))
     title, x_label = "Accuracy along each attribute", "tenth of the samples, lowest first"
-    note = "All test samples: for the eye, not for a verdict."
+    note = "All test images; a picture, not a test."
     return share_lines(f"{title}, {name}" if name else title, lines, id=id, x_label=x_label, note=note)
 
 

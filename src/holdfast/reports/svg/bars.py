@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from holdfast.reports.svg import WIDTH, Scale, figure, scale, series, shorten, tag, text_width
-from holdfast.reports.svg.ticks import linear_ticks, tick_text
+from holdfast.reports.svg import WIDTH, Scale, figure, linear_ticks, scale, series, shorten, tag, text_width, tick_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +123,9 @@ def heat_map(
     left = 30 + max(map(text_width, names), default=0)
     width = (WIDTH - left - 4) / max(len(heads), 1)
     slanted = any(text_width(head) > width - 4 for head in heads)
+    if slanted:  # the last names lean beyond their columns
+        beyond = [text_width(head) * SLANT - (k + 0.5) * width for k, head in enumerate(reversed(heads))]
+        width -= max(0.0, *beyond) / len(heads)
     top = 22.0 + (max(map(text_width, heads)) * SLANT + 8 if slanted else 16)
     height = top + ROW * len(names) + 6
 

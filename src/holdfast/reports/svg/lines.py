@@ -12,8 +12,20 @@ from markupsafe import Markup, escape
 
 from holdfast.printable import one_line
 from holdfast.reports.blocks import Chart
-from holdfast.reports.svg import COLOURS, WIDTH, Scale, figure, scale, series, shorten, tag, text_width
-from holdfast.reports.svg.ticks import linear_ticks, log_ticks, tick_text
+from holdfast.reports.svg import (
+    COLOURS,
+    WIDTH,
+    Scale,
+    figure,
+    linear_ticks,
+    log_ticks,
+    scale,
+    series,
+    shorten,
+    tag,
+    text_width,
+    tick_text,
+)
 from holdfast.reports.text import percent
 
 MOST_POINTS = 60

@@ -133,7 +133,7 @@ dialog.setAttribute("aria-label", "Picture");
 dialog.append(large, words, close);
 document.body.append(dialog);
 dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
-for (const image of document.querySelectorAll(".gallery:not(.wide) img")) {
+const enlarges = (image) => {
   const button = document.createElement("button");
   button.type = "button";
   button.className = "enlarge";
@@ -145,13 +145,78 @@ for (const image of document.querySelectorAll(".gallery:not(.wide) img")) {
     words.textContent = image.alt;
     dialog.showModal();
   });
-}
+};
+for (const image of document.querySelectorAll(".gallery:not(.wide) img")) enlarges(image);
 
-/* Samples are filtered by what is known of them; sets of choices come from the pictures themselves. */
+/* Samples are filtered by what is known of them: the pictures in the page first, then the answers to all others. */
 const KINDS = [["label", "class"], ["group", "group"], ["prediction", "prediction"], ["verdict", "verdict"]];
+const SURE = [["0 1", "any"], ["0 0.5", "under 50 %"], ["0.5 1", "50 % and more"], ["0.9 1", "90 % and more"], ["0.99 1", "99 % and more"]];
+const STEP = 48;
+const readAnswers = (gallery) => {
+  const script = gallery.querySelector("script.answers");
+  if (!script) return null;
+  const data = JSON.parse(script.textContent);
+  const place = new Map((data.sheet ? data.sheet.places : []).map((own, k) => [own, k]));
+  const position = (i) => (data.positions ? data.positions[i] : i);
+  const sure = (i) => (data.confidence ? data.confidence[i] / 1000 : 0);
+  const wrong = (i) => data.label[i] !== data.prediction[i];
+  const facts = {
+    label: (i) => data.classes[data.label[i]],
+    prediction: (i) => data.classes[data.prediction[i]],
+    group: (i) => (data.group && data.group[i] >= 0 ? data.groups[data.group[i]] : ""),
+    verdict: (i) => (wrong(i) ? "wrong" : "right"),
+  };
+  const every = data.label.map((_, i) => i);
+  /* those with a picture first, mistakes before hits, the surest before others */
+  const rank = (i) => (place.has(i) ? 0 : 4) + (wrong(i) ? 0 : 2) - sure(i);
+  every.sort((a, b) => rank(a) - rank(b));
+  return { data, place, position, sure, wrong, facts, every };
+};
+const sheets = new Map();
+const cropped = (sheet, k) => {
+  let image = sheets.get(sheet);
+  if (!image) {
+    image = new Image();
+    image.src = sheet.source;
+    sheets.set(sheet, image);
+  }
+  const made = document.createElement("img");
+  const draw = () => {
+    const canvas = document.createElement("canvas");
+    canvas.width = canvas.height = sheet.side;
+    const x = (k % sheet.columns) * sheet.side, y = Math.floor(k / sheet.columns) * sheet.side;
+    canvas.getContext("2d").drawImage(image, x, y, sheet.side, sheet.side, 0, 0, sheet.side, sheet.side);
+    made.src = canvas.toDataURL();
+  };
+  if (image.complete) draw(); else image.addEventListener("load", draw);
+  return made;
+};
+const sampleItem = (answers, i) => {
+  const { data, place, position, sure, wrong, facts } = answers;
+  const item = document.createElement("li");
+  const title = document.createElement("span");
+  const detail = document.createElement("small");
+  title.textContent = wrong(i) ? `${facts.label(i)} → ${facts.prediction(i)}` : facts.label(i);
+  item.className = wrong(i) ? "more wrong" : "more";
+  const known = [data.confidence ? `${(100 * sure(i)).toFixed(1)} % sure` : "", facts.group(i) && `${data.word} ${facts.group(i)}`];
+  detail.textContent = [...known, `sample ${position(i)}`, place.has(i) ? "" : "no picture here"].filter((t) => t).join(", ");
+  if (place.has(i)) {
+    const image = cropped(data.sheet, place.get(i));
+    image.width = image.height = 96;
+    image.alt = `${facts.label(i)}, ${wrong(i) ? `taken for ${facts.prediction(i)}` : "recognised"}; ${detail.textContent}`;
+    image.title = image.alt;
+    item.append(image);
+    enlarges(image);
+  }
+  item.append(title, detail);
+  return item;
+};
 for (const gallery of document.querySelectorAll(".gallery")) {
   const items = [...gallery.querySelectorAll("li[data-verdict]")];
-  if (items.length < 2) continue;
+  const answers = readAnswers(gallery);
+  if (items.length < 2 && !answers) continue;
+  const list = gallery.querySelector("ul");
+  const shownAlready = new Set(items.map((e) => Number(e.dataset.position)));
   const bar = document.createElement("div");
   bar.className = "filters";
   const count = document.createElement("output");
@@ -165,23 +230,49 @@ for (const gallery of document.querySelectorAll(".gallery")) {
     return select;
   };
   for (const [key, name] of KINDS) {
-    const values = [...new Set(items.map((e) => e.dataset[key]).filter((v) => v))];
+    const own = answers ? answers.every.map(answers.facts[key]) : items.map((e) => e.dataset[key]);
+    const values = [...new Set(own.filter((v) => v))];
     if (values.length < 2) continue;
     values.sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
-    selects.push([key, add(name, [["", "all"], ...values.map((v) => [v, v])])]);
+    const word = key === "group" && answers ? answers.data.word : name;
+    selects.push([key, add(word, [["", "all"], ...values.map((v) => [v, v])])]);
   }
-  const sure = add("confidence", [["0", "any"], ["0.5", "50 % and more"], ["0.9", "90 % and more"], ["0.99", "99 % and more"]]);
+  const sure = add("confidence", SURE);
+  const more = document.createElement("button");
+  more.type = "button";
+  more.className = "more";
+  let limit = 0;
   const show = () => {
+    const [low, high] = sure.value.split(" ").map(Number);
+    const within = (c) => c >= low && (c < high || high === 1);
     let shown = 0;
     for (const e of items) {
       const fits = selects.every(([key, s]) => !s.value || e.dataset[key] === s.value);
-      e.hidden = !(fits && Number(e.dataset.confidence || 0) >= Number(sure.value));
+      e.hidden = !(fits && within(Number(e.dataset.confidence || 0)));
       shown += !e.hidden;
     }
-    count.textContent = `${shown} of ${items.length}`;
+    for (const e of list.querySelectorAll("li.more")) e.remove();
+    if (!answers) {
+      count.textContent = `${shown} of ${items.length}`;
+      return;
+    }
+    const fitting = answers.every.filter((i) =>
+      within(answers.sure(i)) && selects.every(([key, s]) => !s.value || answers.facts[key](i) === s.value));
+    const rest = fitting.filter((i) => !shownAlready.has(answers.position(i)));
+    list.append(...rest.slice(0, limit).map((i) => sampleItem(answers, i)));
+    const total = answers.data.label.length;
+    const of = answers.data.of > total ? `, drawn from ${answers.data.of.toLocaleString("en")}` : "";
+    count.textContent = `${fitting.length.toLocaleString("en")} of ${total.toLocaleString("en")} samples${of}`;
+    more.hidden = rest.length <= limit;
+    more.textContent = `Show ${Math.min(STEP, rest.length - limit)} more`;
   };
   bar.append(count);
-  bar.addEventListener("change", show);
+  bar.addEventListener("change", () => {
+    limit = answers && (sure.value !== SURE[0][0] || selects.some(([, s]) => s.value)) ? STEP : 0;
+    show();
+  });
+  more.addEventListener("click", () => { limit += STEP; show(); });
   gallery.querySelector("h3").after(bar);
+  if (answers) list.after(more);
   show();
 }

@@ -10,14 +10,13 @@ import torch
 from torch import Tensor
 
 from holdfast import metrics
+from holdfast.audits.checks.accuracy.shown_samples import shown_samples
 from holdfast.audits.subject import Subject
 from holdfast.metrics import Estimate, proportion_interval
-from holdfast.png import png
 from holdfast.rng import derive
 from holdfast.train.evaluate import Predictions
 from holdfast.types import Finding
 
-PICTURES = 24
 TOP = 5
 BINS = 15
 """Bins of confidence, the number that most papers take."""
@@ -41,8 +40,7 @@ def clean_accuracy(subject: Subject) -> tuple[Finding, ...]:
     findings += [balanced_accuracy(by_class), *probabilities(subject), *by_class]
     for group, name in enumerate(data.group_names):
         findings.append(accuracy(correct[seen.groups == group], {"group": name}))
-    shown = pictures(subject) if subject.has_images else []
-    findings.append(Finding("accuracy", "samples", None, 0, evidence={"pictures": shown}))
+    findings.append(Finding("accuracy", "samples", None, 0, evidence=shown_samples(subject)))
     return tuple(findings)
 
 
@@ -122,22 +120,3 @@ def confusion(seen: Predictions, classes: tuple[str, ...]) -> dict[str, Any]:
     named = ((classes[i // count], classes[i % count], int(wrong[i]), int(sizes[i // count])) for i in largest)
     pairs = [dict(zip(("label", "prediction", "count", "of"), row, strict=True)) for row in named]
     return {"pairs": pairs, "errors": int(wrong.sum())}
-
-
-def pictures(subject: Subject) -> list[dict[str, Any]]:
-    """Test images with what the model says of them: surest mistakes first, then the least sure hits."""
-    seen, data = subject.predictions, subject.data
-    confidence, prediction = seen.logits.softmax(1).max(1)
-    order = torch.where(seen.correct, 1 + confidence, 1 - confidence).argsort(stable=True)[:PICTURES]
-    return [
-        {
-            "png": png(image),
-            "label": data.classes[seen.labels[i]],
-            "prediction": data.classes[prediction[i]],
-            "confidence": float(confidence[i]) if subject.has_scores else None,
-            "group": data.group_names[seen.groups[i]] if data.group_names and seen.groups[i] >= 0 else None,
-            "position": int(i),
-            "source": subject.split.describe(int(i)),
-        }
-        for i, image in zip(order, subject.split.read(order), strict=True)
-    ]

@@ -1,4 +1,4 @@
-"""What the check ``attacks`` measures: every attack on the test images, the surrogate of transfer attacks, findings."""
+"""What the check ``attacks`` does: a pass over the test images for each attack; the surrogate of transfer attacks."""
 
 from __future__ import annotations
 
@@ -15,18 +15,16 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.attacks import PRESETS, apgd, fgsm, noise, pgd, square, unbounded
-from holdfast.attacks.arguments import Norm
+from holdfast.attacks.norms import Norm
 from holdfast.audits.checks.attacks import trust
-from holdfast.audits.checks.attacks.attack_plans import BACKWARD, BUDGETS, RADII, AttackBudget, radius_text
-from holdfast.audits.checks.attacks.trust import AVERAGED, NONE, QUERIES, TRANSFER, WHITE, Key, TrustCheck, any_of
-from holdfast.audits.per_image import FALLS, WRONG, encode
-from holdfast.audits.sample_passes import Rows, SamplePass, block_seed
+from holdfast.audits.checks.attacks.attack_plans import BACKWARD, BUDGETS, RADII, AttackBudget
+from holdfast.audits.checks.attacks.trust import AVERAGED, NONE, QUERIES, TRANSFER, WHITE, Key, TrustCheck
+from holdfast.audits.sample_passes import WRONG, Rows, SamplePass, block_seed
 from holdfast.audits.subject import Subject, draw
 from holdfast.augment.basic import to_float
 from holdfast.data.splits import channel_statistics
 from holdfast.devices import autocast, exact, kernels
 from holdfast.errors import require
-from holdfast.metrics import paired_difference, proportion
 from holdfast.module_state import evaluating
 from holdfast.rng import derive
 from holdfast.train.api import fit
@@ -49,7 +47,7 @@ def attack_all(subject: Subject, told: Attacks) -> tuple[Finding, ...]:
     settings |= {"queries": plan.queries, "precision": subject.precision, "seed": subject.seed}
     given = told.surrogate is not None or told.surrogate_module is not None
     settings["surrogate"] = "none" if bench.surrogate is None else "given" if given else plan.surrogate_model
-    return findings(bench.index, wrong, unlimited, named, checks, settings)
+    return trust.findings(bench.index, wrong, unlimited, named, checks, settings)
 
 
 def sample_passes(subject: Subject, told: Attacks) -> list[SamplePass]:
@@ -338,77 +336,3 @@ def train_surrogate(subject: Subject, plan: AttackBudget) -> nn.Module | None:
     how |= {"optimizer": "sgd", "lr": 0.05, "batch_size": 128}  # whatever the defaults: findings stay comparable
     how |= {"precision": "bf16" if cuda else "fp32", "channels_last": cuda, "compile": False}
     return fit(part, seed=seed, workers=subject.workers, device=str(subject.device), progress=False, **how).model
-
-
-def fallen(wrong: Mapping[Key, Tensor], norm: Norm) -> list[str]:
-    """What each image can bear: the smallest radius at which some attack brings it down."""
-    radii = sorted({key[2] for key in wrong if key[2]})
-    said = [f"withstands {radius_text(radii[-1], norm)}"] * len(wrong["clean", NONE, 0.0])
-    for radius in reversed(radii):
-        for i in any_of(wrong, radius, lambda key: True).nonzero().flatten().tolist():
-            said[i] = f"{FALLS}{radius_text(radius, norm)}"
-    for i in wrong["clean", NONE, 0.0].nonzero().flatten().tolist():
-        said[i] = WRONG
-    return said
-
-
-def findings(
-    positions: Tensor,
-    wrong: Mapping[Key, Tensor],
-    unlimited: Tensor,
-    presets: Mapping[tuple[str, str], Tensor],
-    checks: Sequence[TrustCheck],
-    settings: Mapping[str, Any],
-) -> tuple[Finding, ...]:
-    norm: Norm = settings["norm"]
-    verdict = trust.verdict(checks)
-
-    def share(values: Tensor, where: Mapping[str, str], more: Mapping[str, Any]) -> Finding:
-        e = proportion(values)
-        return Finding("attacks", "attack_error", e.value, e.n, e.low, e.high, where, settings, {**more, **verdict})
-
-    def error(values: Tensor, attack: str, access: str, radius: float | None) -> Finding:
-        at = {"radius": radius_text(radius, norm)} if radius else {}
-        return share(values, {"attack": attack, "access": access, **at}, {"radius": radius, "norm": norm})
-
-    made = [error(values, *key) for key, values in wrong.items()]
-    fallen_by_now = clean = wrong["clean", NONE, 0.0]
-    for radius in sorted({key[2] for key in wrong if key[2]}):
-        fallen_by_now = fallen_by_now | any_of(wrong, radius, lambda key: True)  # a ball holds the smaller ones
-        made.append(error(fallen_by_now, "strongest", "any", radius))
-    made += withstood(made)
-    made.append(error(unlimited, "unbounded", WHITE, None))
-    for (name, access), values in presets.items():
-        preset = PRESETS[name]
-        told = {"radius": preset.radius, "norm": "linf", "space": preset.space, "steps": preset.steps}
-        made.append(share(values, {"preset": name, "access": access}, told))
-    for check in checks:
-        value, of = None if check.passed is None else float(check.passed), {"check": check.name}
-        evidence = {"passed": check.passed, "says": check.says, **check.numbers, **verdict}
-        made.append(Finding("attacks", "trust_check", value, check.n, None, None, of, settings, evidence))
-    failed = [check.name for check in checks if check.passed is False]
-    said = {"failed": failed, "verdicts": encode(positions, fallen(wrong, norm)), **verdict}
-    trusted = float(verdict["trusted"])
-    return (*made, Finding("attacks", "trusted", trusted, len(clean), settings=settings, evidence=said))
-
-
-STRONGEST: Final = {"attack": "strongest", "access": "any"}
-UNMOVED: Final = {"attack": "clean", "access": "none"}
-
-
-def withstood(findings: Sequence[Finding]) -> Iterator[Finding]:
-    """``robust_accuracy`` and ``attack_drop`` at every radius, from errors under the strongest attack and without one.
-
-    The images are the same, and what is wrong as it is counts as wrong under attack. So the pairs that differ are known
-    from the two errors alone: as many as were lost, and none that was won.
-    """
-    own = [(f, f.value) for f in findings if f.name == "attack_error" and f.value is not None]
-    clean = next((error for f, error in own if f.where == UNMOVED), None)
-    for f, error in own:
-        if clean is None or not f.where.items() >= STRONGEST.items():
-            continue
-        image, where = torch.arange(f.n), {"radius": f.where["radius"]}
-        lost = paired_difference(image < f.n - round(clean * f.n), image < f.n - round(error * f.n))
-        low, high = (None if end is None else 1 - end for end in (f.high, f.low))
-        yield Finding("attacks", "robust_accuracy", 1 - error, f.n, low, high, where, f.settings, f.evidence)
-        yield Finding("attacks", "attack_drop", lost.lead, f.n, lost.low, lost.high, where, f.settings, f.evidence)

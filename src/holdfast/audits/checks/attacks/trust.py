@@ -1,4 +1,5 @@
-"""Whether attack numbers can be believed: a model whose gradients lead nowhere looks robust to attacks that need them.
+"""Whether attack numbers can be believed: a model whose gradients lead nowhere looks robust to attacks that need them;
+and the findings, which all carry that verdict.
 
 Each check compares what must hold for any honest model (Athalye et al., 2018; Carlini et al., 2019). Errors are
 compared image by image, and a check fails only where chance would hardly explain the difference.
@@ -6,20 +7,23 @@ compared image by image, and a check fails only where chance would hardly explai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast.attacks.arguments import Norm
+from holdfast.attacks import PRESETS
+from holdfast.attacks.norms import Norm
 from holdfast.attacks.objectives import log_odds
 from holdfast.audits.checks.attacks.attack_plans import radius_text
-from holdfast.metrics import sign_test, wilson_interval
+from holdfast.audits.sample_passes import FALLS, WRONG, encode
+from holdfast.metrics import paired_difference, proportion, sign_test, wilson_interval
 from holdfast.module_state import evaluating
+from holdfast.types import Finding
 
 WARNING = "gradients masked: do not trust"
 UNUSUAL = "gradients are scaled or replaced; attacks still succeed"
@@ -218,3 +222,77 @@ def comparisons(
         at_least("plain-over-averaged", by_radius(white, around), "gradients find no less than averaged ones"),
         at_least("gradients-over-search", by_radius(white, search), "gradients find no less than search without them"),
     ]
+
+
+def fallen(wrong: Mapping[Key, Tensor], norm: Norm) -> list[str]:
+    """What each image can bear: the smallest radius at which some attack brings it down."""
+    radii = sorted({key[2] for key in wrong if key[2]})
+    said = [f"withstands {radius_text(radii[-1], norm)}"] * len(wrong["clean", NONE, 0.0])
+    for radius in reversed(radii):
+        for i in any_of(wrong, radius, lambda key: True).nonzero().flatten().tolist():
+            said[i] = f"{FALLS}{radius_text(radius, norm)}"
+    for i in wrong["clean", NONE, 0.0].nonzero().flatten().tolist():
+        said[i] = WRONG
+    return said
+
+
+def findings(
+    positions: Tensor,
+    wrong: Mapping[Key, Tensor],
+    unlimited: Tensor,
+    presets: Mapping[tuple[str, str], Tensor],
+    checks: Sequence[TrustCheck],
+    settings: Mapping[str, Any],
+) -> tuple[Finding, ...]:
+    norm: Norm = settings["norm"]
+    trusting = verdict(checks)
+
+    def share(values: Tensor, where: Mapping[str, str], more: Mapping[str, Any]) -> Finding:
+        e = proportion(values)
+        return Finding("attacks", "attack_error", e.value, e.n, e.low, e.high, where, settings, {**more, **trusting})
+
+    def error(values: Tensor, attack: str, access: str, radius: float | None) -> Finding:
+        at = {"radius": radius_text(radius, norm)} if radius else {}
+        return share(values, {"attack": attack, "access": access, **at}, {"radius": radius, "norm": norm})
+
+    made = [error(values, *key) for key, values in wrong.items()]
+    fallen_by_now = clean = wrong["clean", NONE, 0.0]
+    for radius in sorted({key[2] for key in wrong if key[2]}):
+        fallen_by_now = fallen_by_now | any_of(wrong, radius, lambda key: True)  # a ball holds the smaller ones
+        made.append(error(fallen_by_now, "strongest", "any", radius))
+    made += withstood(made)
+    made.append(error(unlimited, "unbounded", WHITE, None))
+    for (name, access), values in presets.items():
+        preset = PRESETS[name]
+        told = {"radius": preset.radius, "norm": "linf", "space": preset.space, "steps": preset.steps}
+        made.append(share(values, {"preset": name, "access": access}, told))
+    for check in checks:
+        value, of = None if check.passed is None else float(check.passed), {"check": check.name}
+        evidence = {"passed": check.passed, "says": check.says, **check.numbers, **trusting}
+        made.append(Finding("attacks", "trust_check", value, check.n, None, None, of, settings, evidence))
+    failed = [check.name for check in checks if check.passed is False]
+    said = {"failed": failed, "verdicts": encode(positions, fallen(wrong, norm)), **trusting}
+    trusted = float(trusting["trusted"])
+    return (*made, Finding("attacks", "trusted", trusted, len(clean), settings=settings, evidence=said))
+
+
+STRONGEST: Final = {"attack": "strongest", "access": "any"}
+UNMOVED: Final = {"attack": "clean", "access": "none"}
+
+
+def withstood(findings: Sequence[Finding]) -> Iterator[Finding]:
+    """``robust_accuracy`` and ``attack_drop`` at every radius, from errors under the strongest attack and without one.
+
+    The images are the same, and what is wrong as it is counts as wrong under attack. So the pairs that differ are known
+    from the two errors alone: as many as were lost, and none that was won.
+    """
+    own = [(f, f.value) for f in findings if f.name == "attack_error" and f.value is not None]
+    clean = next((error for f, error in own if f.where == UNMOVED), None)
+    for f, error in own:
+        if clean is None or not f.where.items() >= STRONGEST.items():
+            continue
+        image, where = torch.arange(f.n), {"radius": f.where["radius"]}
+        lost = paired_difference(image < f.n - round(clean * f.n), image < f.n - round(error * f.n))
+        low, high = (None if end is None else 1 - end for end in (f.high, f.low))
+        yield Finding("attacks", "robust_accuracy", 1 - error, f.n, low, high, where, f.settings, f.evidence)
+        yield Finding("attacks", "attack_drop", lost.lead, f.n, lost.low, lost.high, where, f.settings, f.evidence)

@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from holdfast.audits.checks.accuracy.clean_accuracy import accuracy
-from holdfast.audits.per_image import ANSWERS, RIGHT, WRONG, encode, pack
-from holdfast.audits.sample_passes import Rows, SamplePass, block_seed
+from holdfast.audits.sample_passes import ANSWERS, RIGHT, WRONG, Rows, SamplePass, block_seed, encode, pack
 from holdfast.audits.subject import Subject, draw
 from holdfast.augment.basic import to_float
 from holdfast.corruptions import corrupt, corruption_names, example_grid, find_corruption, to_bytes
 from holdfast.data.corruption_sets import open_corrupted
+from holdfast.data.images import png
 from holdfast.data.loaders import make_loader
 from holdfast.data.splits import Split
 from holdfast.devices import autocast, exact
@@ -29,7 +29,6 @@ from holdfast.errors import HoldfastError, require
 from holdfast.metrics import bounded_mean, mcnemar
 from holdfast.module_state import evaluating
 from holdfast.parts import CORRUPTIONS
-from holdfast.png import png
 from holdfast.rng import derive
 from holdfast.train.evaluate import predict
 from holdfast.types import Batch, Finding

@@ -8,6 +8,7 @@ eigenvector fits the sample, the more so the more parameters there are. See docs
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,10 +16,10 @@ from torch import Tensor
 
 from holdfast.audits.subject import Subject, draw
 from holdfast.augment.basic import to_float
-from holdfast.curvature import NoSpectrum, Spectrum, hessian_operator, lanczos, smoothed
+from holdfast.curvature import NoSpectrum, Operator, Spectrum, hessian_operator, lanczos, smoothed
 from holdfast.data.loaders import make_loader
 from holdfast.data.splits import Split
-from holdfast.devices import exact
+from holdfast.devices import exact, tf32_as_asked
 from holdfast.losses import cross_entropy
 from holdfast.rng import derive
 from holdfast.types import Finding
@@ -31,8 +32,6 @@ TOLERANCE = 1e-3
 DENSITY_STEPS = 20
 """Products given to the spectral density; the eigenvalues alone often need fewer."""
 POINTS = 201
-SEARCH = True
-"""On a GPU, try all kernels for each shape: every batch has the same, and some fifty products follow."""
 LARGER, PIXELS = 4, 2**20
 """On a GPU a batch is so many times that of other checks, unless it has more pixels then: fewer and larger kernels."""
 
@@ -52,7 +51,8 @@ def top_eigenvalues(subject: Subject, told: Curvature) -> tuple[Finding, ...]:
 
 
 def spectrum(subject: Subject, split: Split, *, ggn: bool) -> Spectrum:
-    """Top eigenvalues on all images of a split. In float32 throughout: shorter formats lose the small ones in noise."""
+    """Top eigenvalues on all images of a split, in float32: shorter formats lose the small ones in noise. On a GPU the
+    vectors are found in TF32, which is twice as fast; eigenvalues and residuals are then computed in float32."""
     device = subject.device
 
     def loss(outputs: Tensor, y: Tensor) -> Tensor:
@@ -60,11 +60,17 @@ def spectrum(subject: Subject, split: Split, *, ggn: bool) -> Spectrum:
         return cross_entropy(outputs, y)
 
     generator = torch.Generator(device).manual_seed(derive(subject.seed, "curvature/start"))
-    with exact(device, search=SEARCH):
+    with exact(device):
         matrix = hessian_operator(subject.model, batches(subject, split), loss, ggn=ggn)
         start = torch.randn(matrix.size, generator=generator, device=device, dtype=matrix.dtype)
         top, least = min(TOP, matrix.size), DENSITY_STEPS
-        return lanczos(matrix, start, top=top, tolerance=TOLERANCE, least=least, generator=generator)
+        rough = partial(in_tf32, matrix) if device.type == "cuda" else None
+        return lanczos(matrix, start, top=top, tolerance=TOLERANCE, least=least, rough=rough, generator=generator)
+
+
+def in_tf32(matrix: Operator, vector: Tensor) -> Tensor:
+    with tf32_as_asked("tf32"):
+        return matrix(vector)
 
 
 def batches(subject: Subject, split: Split) -> Iterator[tuple[Tensor, Tensor]]:

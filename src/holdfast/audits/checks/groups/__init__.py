@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from holdfast.audits.subject import Subject
 
 
+REMEDIES = ("holdfast shortcuts RUN", "holdfast repair RUN", "holdfast train --data DATA --method logit-correction")
+
+
 @check(
     "groups",
     title="Groups",
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
             drop="bias_gap",
             drop_from="bias-aligned accuracy",
             about="Accuracy on test images that go against the spurious correlation of the training set.",
-            remedies=("holdfast shortcuts RUN", "holdfast repair RUN", "holdfast train --data DATA --method lff"),
+            remedies=REMEDIES,
         ),
         Measure(
             "harmonic_mean",
@@ -75,7 +78,7 @@ if TYPE_CHECKING:
             headline=True,
             drop="worst_group_drop",
             about="Accuracy in the cell of class and group in which it is lowest.",
-            remedies=("holdfast shortcuts RUN", "holdfast repair RUN", "holdfast train --data DATA --method lff"),
+            remedies=REMEDIES,
         ),
         Measure(
             "worst_group_drop",

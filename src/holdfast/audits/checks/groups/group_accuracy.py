@@ -12,7 +12,7 @@ from torch import Tensor
 
 from holdfast import metrics
 from holdfast.audits.checks.accuracy.clean_accuracy import accuracy, estimate
-from holdfast.audits.per_image import encode
+from holdfast.audits.sample_passes import encode
 from holdfast.audits.subject import GroupColumn, Subject
 from holdfast.data.splits import aligned_groups, bias_alignment
 from holdfast.errors import require

@@ -13,22 +13,18 @@ import torch
 from torch import Tensor
 
 from holdfast.audits.alignment.classes import simple
-from holdfast.audits.per_image import RANKS, pack_ranks
-from holdfast.audits.sample_passes import Rows, SamplePass
+from holdfast.audits.sample_passes import RANKS, Rows, SamplePass, pack_ranks
 from holdfast.audits.subject import Subject, draw, halves
-from holdfast.data.images import resize
+from holdfast.data.images import png, resize
 from holdfast.data.loaders import Images, float_batches
 from holdfast.data.splits import Dataset
 from holdfast.data.unlabelled_images import open_unlabelled
-from holdfast.detect.detectors import make_detector
-from holdfast.detect.detectors.detector import Detector
-from holdfast.detect.evaluation import Evaluation, evaluate_scores, findings_of, score_evidence
+from holdfast.detect.detectors import Detector, make_detector
+from holdfast.detect.evaluation import Evaluation, Threshold, evaluate_scores, findings_of, score_evidence
 from holdfast.detect.features import ClassifierExtractor, Features, LogitExtractor, extract
-from holdfast.detect.threshold import Threshold
 from holdfast.errors import HoldfastError, require
 from holdfast.models.heads import find_head
 from holdfast.parts import named_data
-from holdfast.png import png
 from holdfast.rng import derive
 from holdfast.types import Finding
 

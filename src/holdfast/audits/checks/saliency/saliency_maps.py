@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from holdfast.audits.checks.saliency.grad_cam import default_layer, grad_cam
 from holdfast.audits.subject import Subject, draw
 from holdfast.augment.basic import to_float
+from holdfast.data.images import png
 from holdfast.data.splits import Split
 from holdfast.errors import HoldfastError
 from holdfast.metrics import mean_interval
 from holdfast.module_state import evaluating
-from holdfast.png import png
 from holdfast.types import Finding
 
 if TYPE_CHECKING:

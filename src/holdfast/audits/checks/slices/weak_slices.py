@@ -15,16 +15,14 @@ from torch import Tensor
 
 from holdfast.audits.checks.accuracy.clean_accuracy import accuracy
 from holdfast.audits.checks.slices.feature_clusters import LEAST, Clustering, cluster, features_of, telling
-from holdfast.audits.per_image import encode
-from holdfast.audits.sample_passes import Rows, SamplePass
+from holdfast.audits.sample_passes import Rows, SamplePass, encode
 from holdfast.audits.subject import Subject, halves
 from holdfast.augment.basic import to_float
 from holdfast.corruptions.pixels import luminance
-from holdfast.data.images import peek
+from holdfast.data.images import peek, png
 from holdfast.data.splits import FileSplit, Split
 from holdfast.errors import require
 from holdfast.metrics import combined, fisher_p, holm, proportion
-from holdfast.png import png
 from holdfast.types import Finding
 
 LOOKS: Final = ("brightness", "contrast", "colourfulness", "sharpness")

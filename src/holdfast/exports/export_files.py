@@ -1,24 +1,98 @@
-"""The model card beside an exported file: what it is, how to run it, what it was trained on, what was measured.
+"""The files of an export: the network as ONNX, TorchScript or torch.export file, and the model card beside it.
 
-Open this file to change what the card says. It is made from files and facts alone, never from a network.
+Open this file to change what is written. Each writer takes a network on the CPU in evaluation mode, images
+(2, C, H, W) to follow it with, the file to write and what the file says of itself. The number of images is left open;
+their size is not. The card says what the model is, how to run it, what it was trained on and what was measured; it is
+made from files and facts alone, never from a network.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
 
+import torch
 import yaml
+from torch import Tensor, nn
 
 from holdfast.data import Dataset
-from holdfast.models.export_metadata import ExportMetadata
+from holdfast.errors import require
+from holdfast.models.source_types import KEY, MEMBER, ExportMetadata
 from holdfast.parts import CHECKS
 from holdfast.printable import one_line
 from holdfast.reports.findings_file import FindingsFile
-from holdfast.reports.markdown import escape, markdown
+from holdfast.reports.renderings import markdown, markdown_text
 from holdfast.reports.run_files import RunFiles, hide_folders
+
+ONNX_PACKAGES: Final = ("onnx", "onnxscript", "onnxruntime")
+LARGEST_ONNX: Final = 2 * 1024**3 - 64 * 1024**2
+"""Bytes of weights in one file: what protocol buffers hold, less room for the graph."""
+
+
+class ExportedNetwork(nn.Module):
+    """Images (B, C, H, W) in [0, 1] to logits or probabilities (B, K), by the names that a file calls them."""
+
+    def __init__(self, net: nn.Module, *, probabilities: bool) -> None:
+        super().__init__()
+        self.net, self.probabilities = net, probabilities
+        self.eval()
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.net(images)
+        return logits.softmax(1) if self.probabilities else logits
+
+
+def write_onnx(net: nn.Module, images: Tensor, path: Path, says: ExportMetadata, *, opset: int | None = None) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # on its own translation, which nobody can act on
+        program: Any = torch.onnx.export(
+            net,
+            (images,),
+            dynamo=True,
+            input_names=["images"],
+            output_names=[says.output],
+            dynamic_shapes={"images": {0: torch.export.Dim("batch")}},
+            opset_version=opset,
+            verbose=False,
+        )
+    program.model.metadata_props[KEY] = says.to_json()
+    program.save(str(path), external_data=False)
+
+
+def write_torchscript(net: nn.Module, images: Tensor, path: Path, says: ExportMetadata) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch advises its successor; what a trace misses the comparison finds
+        traced: Any = torch.jit.trace(net, images, check_trace=False)  # type: ignore[no-untyped-call]
+        torch.jit.save(traced, str(path), _extra_files={MEMBER: says.to_json()})
+
+
+def write_pt2(net: nn.Module, images: Tensor, path: Path, says: ExportMetadata) -> None:
+    dynamic = {"images": {0: torch.export.Dim("batch")}}
+    program = torch.export.export(net, (images,), dynamic_shapes=dynamic)
+    torch.export.save(program, str(path), extra_files={MEMBER: says.to_json()})
+
+
+WRITERS: Final[dict[str, Callable[..., None]]] = {
+    "onnx": write_onnx,
+    "torchscript": write_torchscript,
+    "pt2": write_pt2,
+}
+
+
+def require_exportable(to: str, net: nn.Module) -> None:
+    """Refuse what could not be written or compared, before any work."""
+    if to != "onnx":
+        return
+    missing = [name for name in ONNX_PACKAGES if find_spec(name) is None]
+    require(not missing, f"exporting to onnx needs {', '.join(missing)}; run: pip install 'holdfast[onnx]'")
+    size = sum(value.nbytes for value in net.state_dict().values())
+    require(size <= LARGEST_ONNX, f"an .onnx file holds 2 GiB, and these weights are {size:,} bytes; use --to pt2")
+
 
 MOST_CLASSES = 200
 """Classes in the card's table; the file itself names them all."""
@@ -66,7 +140,9 @@ def card_page(facts: CardFacts, *, redact: bool = False) -> str:
     }
     title = f"An image classifier with {len(facts.says.classes)} classes: {network}"
     sections = [
-        f"---\n{yaml.safe_dump(header, sort_keys=False)}---\n\n# {escape(facts.name)}\n\n{escape(title)}.",
+        f"---\n{yaml.safe_dump(header, sort_keys=False)}---",
+        f"# {markdown_text(facts.name)}",
+        f"{markdown_text(title)}.",
         _use(facts),
         _training(facts, settings),
         _results(facts),
@@ -81,7 +157,7 @@ def _use(facts: CardFacts) -> str:
     height, width = says.size
     colours = {1: "grey", 3: "red, green, blue"}.get(says.channels, f"{says.channels} channels")
     code = USE[facts.to].format(file=facts.file, channels=says.channels, height=height, width=width, output=says.output)
-    rows = [f"| {i} | {escape(name)} |" for i, name in enumerate(says.classes[:MOST_CLASSES])]
+    rows = [f"| {i} | {markdown_text(name)} |" for i, name in enumerate(says.classes[:MOST_CLASSES])]
     more = len(says.classes) - MOST_CLASSES
     return "\n".join([
         "## Use",
@@ -94,9 +170,9 @@ def _use(facts: CardFacts) -> str:
         code,
         "```",
         "",
-        f"It was compared with the trained network on {escape(facts.compared_on)}, in batches of other sizes than it "
-        f"was made with: outputs differ by at most {found['difference']:.2g} (the largest is {found['largest']:.3g}), "
-        f"and {found['same_class']:.1%} of the predicted classes are the same.",
+        f"It was compared with the trained network on {markdown_text(facts.compared_on)}, in batches of other sizes "
+        f"than it was made with: outputs differ by at most {found['difference']:.2g} (the largest is "
+        f"{found['largest']:.3g}), and {found['same_class']:.1%} of the predicted classes are the same.",
         "",
         "| output | class |",
         "|---:|---|",
@@ -109,13 +185,13 @@ def _training(facts: CardFacts, settings: Mapping[str, Any]) -> str:
     record, data, lines = facts.record, facts.data, ["## Training data", ""]
     if data is not None:
         parts = [f"{len(split):,} {name}" for name, split in data.splits.items()]
-        lines.append(f"{escape(data.name)}: {', '.join(parts)} images of {data.num_classes} classes.")
+        lines.append(f"{markdown_text(data.name)}: {', '.join(parts)} images of {data.num_classes} classes.")
         counts = data.train.labels.bincount(minlength=data.num_classes).tolist()
         lines.append(f"Training images per class: {min(counts):,} to {max(counts):,}.")
         if data.group_names:
-            lines.append(f"Groups: {escape(', '.join(data.group_names))}.")
+            lines.append(f"Groups: {markdown_text(', '.join(data.group_names))}.")
     elif settings.get("data"):
-        lines.append(f"{escape(str(settings['data']))}.")
+        lines.append(f"{markdown_text(str(settings['data']))}.")
     else:
         lines.append("Not recorded: the model was given as a module.")
     environment: Mapping[str, Any] = record.environment if record is not None else {}
@@ -124,7 +200,7 @@ def _training(facts: CardFacts, settings: Mapping[str, Any]) -> str:
     if settings:
         lines += ["", "## Settings", "", "```yaml", yaml.safe_dump(dict(settings), sort_keys=False).strip(), "```"]
     known = [f"{name} {environment[name]}" for name in ("holdfast", "torch", "python", "gpu") if name in environment]
-    lines += ["", escape(", ".join([*known, f"weights {facts.says.weights[:12]}"])) + "."]
+    lines += ["", markdown_text(", ".join([*known, f"weights {facts.says.weights[:12]}"])) + "."]
     if environment.get("command"):
         lines += ["", "Train it again:", "", f"    {one_line(str(environment['command']))}"]
     return "\n".join(lines)
@@ -152,4 +228,4 @@ def _limits(facts: CardFacts) -> str:
     lines = [f"Images must be brought to {height}x{width} pixels as for training; other sizes are refused."]
     lines += [f"Not measured: {', '.join(missing)}."] if missing else []
     lines += list(dict.fromkeys(text for file in files for text in file.warnings))
-    return "\n".join(["## Limits", "", *(f"- {escape(line)}" for line in lines)])
+    return "\n".join(["## Limits", "", *(f"- {markdown_text(line)}" for line in lines)])

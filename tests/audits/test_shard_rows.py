@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from holdfast.data.parquet_rows import growing_rows, read_rows, rows_about
+from holdfast.audits.shard_rows import growing_rows, read_rows, rows_about
 
 pytest.importorskip("pyarrow")
 

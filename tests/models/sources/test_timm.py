@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 from holdfast.errors import HoldfastError
 from holdfast.models import build_model, open_model
-from holdfast.models.hub import cache_alone_if_unreachable, reachable
+from holdfast.models.sources.timm import cache_alone_if_unreachable, reachable
 
 NAME = "test_resnet.r160_in1k"
 

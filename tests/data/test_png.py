@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from holdfast.png import png
+from holdfast.data.images import png
 
 
 def read(text: str) -> Image.Image:
