@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -129,6 +130,19 @@ def test_a_folder_is_filled_whole_or_not_at_all(tmp_path: Path) -> None:
         fail()
     assert (folder / "inner" / "first").read_bytes() == b"2"
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "first", "inner", "made", "second"]
+
+
+def test_commands_that_start_together_may_name_the_same_missing_folders(tmp_path: Path) -> None:
+    places = [tmp_path / "runs" / name for name in "ab"] * 200
+    with ThreadPoolExecutor(4) as pool:  # two ranks of one audit, and two audits below one folder
+        assert list(pool.map(writable_folder, places)) == places
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_link_to_nowhere_is_not_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "gone")
+    with pytest.raises(HoldfastError, match="link is not a folder; choose another with --out"):
+        writable_folder(tmp_path / "link")
 
 
 def test_a_folder_is_tried_and_left_as_it_was(tmp_path: Path) -> None:

@@ -1,11 +1,14 @@
-"""Files: written whole or not at all, and refused with the reason where they cannot be read."""
+"""Files: written whole or not at all, and refused with the reason where they cannot be read; and folders that one
+process at a time may use. Open this file to change how a folder is locked."""
 
 from __future__ import annotations
 
 import errno
 import os
+import platform
 import shutil
 import stat
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,17 +25,19 @@ def at_home(path: str | Path) -> Path:
 
 
 def writable_folder(out: str | Path) -> Path:
-    """The folder, known to take files before any work is done for it; none is left behind that was not there."""
+    """The folder, known to take files before any work is done for it; none is left behind that was not there.
+
+    What is missing of its path is tried out under a name of its own: other processes may do the same at the same moment.
+    """
     require(out != "", "out is empty; name a folder")
     folder = Path(out)
     try:
-        require(folder.is_dir() or not folder.exists(), f"{folder} is not a folder; choose another with --out")
-        made = [path for path in (folder, *folder.parents) if not path.exists()]
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-        for path in made:
-            path.rmdir()
+        there = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
+        require(there != folder or folder.is_dir(), f"{folder} is not a folder; choose another with --out")
+        with tempfile.TemporaryDirectory(dir=there, prefix=".holdfast-", ignore_cleanup_errors=True) as trial:
+            (Path(trial) / folder.relative_to(there)).mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=trial):
+                pass
     except OSError as error:
         reason = error.strerror or str(error)
         raise HoldfastError(f"cannot write to {folder}: {reason}; choose another folder with --out") from error
@@ -139,3 +144,71 @@ def status(path: str | Path) -> os.stat_result:
     if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
         raise OSError(errno.EINVAL, "it is a pipe, socket or device, not a file", str(path))
     return found
+
+
+LOCK = ".lock"
+
+_held: set[int] = set()
+"""Descriptors that hold a lock in this process."""
+
+
+class InUse(HoldfastError):
+    """Another process holds the folder."""
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Lock a folder for this process; the system releases the lock when the process ends, whatever ended it.
+
+    Where there is no such lock (Windows, some network file systems) nothing is locked.
+    """
+    descriptor = _take(folder)
+    _held.add(descriptor)
+    try:
+        yield
+    finally:
+        if descriptor in _held:
+            _held.remove(descriptor)
+            with suppress(OSError):
+                (folder / LOCK).unlink()  # before the lock is released: no other process can hold it yet
+            os.close(descriptor)
+
+
+def _take(folder: Path) -> int:
+    while True:
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            _lock(descriptor)
+        except BlockingIOError:
+            holder = os.read(descriptor, 200).decode(errors="replace") or "another process"
+            os.close(descriptor)
+            raise InUse(f"{folder} is in use by {holder}; wait until it has ended, or choose another --out") from None
+        if os.fstat(descriptor).st_nlink:
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, f"process {os.getpid()} on {platform.node()}".encode())
+            return descriptor
+        os.close(descriptor)  # its last holder has removed it since it was opened
+
+
+def _lock(descriptor: int) -> None:
+    if sys.platform == "win32":
+        return
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:  # the file system has no locks
+        pass
+
+
+def _let_go() -> None:
+    """A worker that outlives a killed training must not keep its lock."""
+    for descriptor in _held:
+        os.close(descriptor)
+    _held.clear()
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_let_go)
