@@ -27,7 +27,7 @@ def at_home(path: str | Path) -> Path:
 def writable_folder(out: str | Path) -> Path:
     """The folder, known to take files before any work is done for it; none is left behind that was not there.
 
-    What is missing of its path is tried out under a name of its own: other processes may do the same at the same moment.
+    What is missing of its path is tried under a name of its own: other processes may do the same at the same moment.
     """
     require(out != "", "out is empty; name a folder")
     folder = Path(out)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 from tests.fuzz.harness import KINDS, Tally, run
@@ -18,8 +19,11 @@ def run_parts(pool: ProcessPoolExecutor, kind: str, cases: int, seed: int, first
     starts = range(first, first + cases, AT_ONCE)
     parts = [pool.submit(run, kind, cases=min(AT_ONCE, first + cases - n), seed=seed, first=n) for n in starts]
     whole = Tally(kind)
-    for part in parts:
-        found = part.result()
+    for start, part in zip(starts, parts, strict=True):
+        try:
+            found = part.result()
+        except BrokenProcessPool as error:
+            raise SystemExit(f"{kind}: a process died, at case {start} or later; find it with --jobs 1") from error
         whole.accepted += found.accepted
         whole.refused += found.refused
         whole.seconds += found.seconds
@@ -29,7 +33,7 @@ def run_parts(pool: ProcessPoolExecutor, kind: str, cases: int, seed: int, first
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("kinds", nargs="*", default=KINDS, metavar="KIND", help=f"any of {', '.join(KINDS)}; or all")
+    parser.add_argument("kinds", nargs="*", default=KINDS, metavar="KIND", help=f"{', '.join(KINDS)} (default: all)")
     parser.add_argument("--cases", type=int, default=10_000, help="of each kind (default: 10000)")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="for each kind (default: no limit)")
     parser.add_argument("--seed", type=int, default=0, help="other cases (default: 0)")

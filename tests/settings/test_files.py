@@ -10,7 +10,7 @@ import pytest
 from holdfast.cli import main
 from holdfast.comparisons.plans import parse_axes
 from holdfast.errors import HoldfastError
-from holdfast.settings import TrainSettings, build, read_config, read_yaml
+from holdfast.settings import TrainSettings, build, handed_over, read_config, read_environment, read_yaml
 
 
 @pytest.mark.parametrize(
@@ -138,3 +138,14 @@ def test_what_a_run_was_handed_is_named_in_few_words(tmp_path: Path) -> None:
     path.write_text(f"epochs: 1\nenvironment: {{own_data: '{'1' * 5000}'}}\n")
     with pytest.raises(HoldfastError, match=r"a set in memory \(1{300}\.\.\.\), which settings do not hold"):
         read_config(path, ())
+
+
+@pytest.mark.parametrize(("kind", "what"), [("data", "a set in memory"), ("model", "a module of its own")])
+def test_what_a_run_was_handed_cannot_break_a_line(tmp_path: Path, kind: str, what: str) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(f'epochs: 1\nenvironment: {{own_{kind}: "a\\nb\\e[31m"}}\n')
+    with pytest.raises(HoldfastError) as refused:
+        read_config(path, ())
+    assert rf"{what} (a\nb\x1b[31m), which settings do not hold" in str(refused.value)
+    shown = handed_over(read_environment(tmp_path), kind)
+    assert shown == r"a\nb\x1b[31m"

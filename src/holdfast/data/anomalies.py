@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import io
 import json
-import pickle
-import pickletools
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -22,8 +20,9 @@ from torch import Tensor
 
 from holdfast.data.array_files import open_npz, read_array, refusing, text_array
 from holdfast.data.images import Array, resize, to_images
+from holdfast.data.plain_pickles import PickledArray, find_arrays, load_plain
 from holdfast.data.splits import ArraySplit, Dataset
-from holdfast.errors import HoldfastError, cut, require
+from holdfast.errors import HoldfastError, brief, cut, require
 from holdfast.files import at_home, exists, write_atomic
 from holdfast.printable import printable
 from holdfast.types import Note
@@ -122,8 +121,7 @@ def read_anomalies(path: str | Path) -> AnomalySet:
     content = _nested(_content(path))
     shown = printable(path)
     for name in ("unlabeled_data", "labeled_data", *SETS):
-        there = cut(", ".join(map(printable, content))) or "nothing"
-        require(name in content, f"{shown} has no {name}; it has: {there}")
+        require(name in content, f"{shown} has no {name}; it has: {_listed(content)}")
     labeled, width = _labelled(content["labeled_data"], f"{shown}: labeled_data", None)
     sets = tuple(_labelled(content[name], f"{shown}: {name}", width + 1)[0] for name in SETS)
     images = to_images(_array(content["unlabeled_data"], f"{shown}: unlabeled_data"), f"{shown}: unlabeled_data")
@@ -144,7 +142,7 @@ def _labelled(part: Any, what: str, width: int | None) -> tuple[ArraySplit, int]
     """Images with one-hot labels, and how many classes there are."""
     require(isinstance(part, Mapping), f"{what} must hold data and labels, got {type(part).__name__}")
     for name in ("data", "labels"):
-        require(name in part, f"{what} has no {name}; it has: {cut(', '.join(map(str, part))) or 'nothing'}")
+        require(name in part, f"{what} has no {name}; it has: {_listed(part)}")
     images = to_images(_array(part["data"], f"{what}.data"), f"{what}.data")
     one_hot = _array(part["labels"], f"{what}.labels")
     ok = one_hot.ndim == 2 and one_hot.dtype.kind in "fiub" and len(one_hot) == len(images)
@@ -158,9 +156,11 @@ def _labelled(part: Any, what: str, width: int | None) -> tuple[ArraySplit, int]
 
 
 def _array(value: Any, what: str) -> Array:
+    if isinstance(value, PickledArray):
+        require(value.array is not None, f"{what} is an array of Python objects; save it as numbers")
+        value = value.array
     require(isinstance(value, np.ndarray), f"{what} must be an array, got {type(value).__name__}")
     array: Array = value
-    require(array.dtype != object, f"{what} is an array of Python objects; save it as numbers")
     return array
 
 
@@ -168,12 +168,20 @@ def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
     """``a/b`` as ``a`` that holds ``b``."""
     nested: dict[str, Any] = {}
     for name, value in flat.items():
-        head, _, tail = str(name).partition("/")
+        head, _, tail = _key(name).partition("/")
         if not tail:
             nested[head] = value
         elif isinstance(inner := nested.setdefault(head, {}), dict):  # else there is an array of that name too
             inner[tail] = value
     return nested
+
+
+def _listed(part: Mapping[Any, Any]) -> str:
+    return cut(", ".join(printable(_key(name)) for name in part)) or "nothing"
+
+
+def _key(name: Any) -> str:
+    return name if isinstance(name, str) else brief(name)
 
 
 def _content(path: Path) -> dict[str, Any]:
@@ -189,7 +197,8 @@ def _content(path: Path) -> dict[str, Any]:
     if isinstance(only, dict):
         return only
     if "" in values:
-        kind = f"array of shape {only.shape}" if isinstance(only, np.ndarray) else type(only).__name__
+        kind = "array of Python objects" if isinstance(only, PickledArray) else type(only).__name__
+        kind = f"array of shape {only.shape}" if isinstance(only, np.ndarray) else kind
         wanted = f"the dictionary of unlabeled_data, labeled_data and {' and '.join(SETS)}"
         remedy = "images alone can be given as .npz with x_train and y_train, or as a folder"
         raise HoldfastError(f"{printable(path)} holds one {kind}, not {wanted}; {remedy}")
@@ -197,42 +206,6 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def _unpickle_arrays(file: IO[bytes]) -> Any:
-    """The report's dictionary of arrays."""
-    start = file.tell()
-    try:
-        for code, number, position in pickletools.genops(file):
-            # Python reserves memory for as many objects as the highest number says, damaged or not.
-            if code.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(number or 0) > (position or 0):
-                raise pickle.UnpicklingError(f"a damaged pickle (object {number} at byte {position})")
-        file.seek(start)
-        value = _ArraysOnly(file).load()
-    except pickle.UnpicklingError:
-        raise
-    except Exception as error:  # a damaged pickle fails in nearly any way
-        raise pickle.UnpicklingError(f"a damaged pickle ({type(error).__name__})") from error
-    return value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
-
-
-class _ArraysOnly(pickle.Unpickler):
-    """Rebuilds arrays, dictionaries, lists, text and numbers; any other name is refused before it can do anything."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
-            return np.zeros(0).__reduce__()[0]
-        if module in ("numpy.core.numeric", "numpy._core.numeric") and name == "_frombuffer":
-            return np.zeros(1).__reduce_ex__(5)[0]
-        if (module, name) in (("numpy", "ndarray"), ("numpy", "dtype")):
-            return getattr(np, name)
-        if (module, name) == ("_codecs", "encode"):
-            return _latin1
-        raise pickle.UnpicklingError(
-            f"it holds more than arrays ({printable(module)}.{printable(name)}), which could run code and is "
-            "never unpickled; save it as plain arrays: numpy.savez(file, **{'labeled_data/data': ..., ...})"
-        )
-
-
-def _latin1(text: str, encoding: str) -> bytes:
-    """How old pickles write bytes; no other encoding has a place in an array."""
-    if encoding != "latin1":
-        raise pickle.UnpicklingError(f"it encodes text as {encoding!r}, which no array does")
-    return text.encode("latin1")
+    """The report's dictionary of arrays; it is the only item of an array without dimensions."""
+    value = load_plain(file, find_arrays)
+    return value.items[0] if isinstance(value, PickledArray) and len(value.items) == 1 else value

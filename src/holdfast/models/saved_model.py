@@ -20,7 +20,7 @@ from holdfast.models.resolution import resolve, source_of
 from holdfast.models.source_types import NONE, Preprocessing, Sides, Size, both_sides
 from holdfast.models.weights import copy, load_tensors, pack_tensors, read_tensors, takes_colour
 from holdfast.module_state import evaluating
-from holdfast.settings import read_environment
+from holdfast.settings import handed_over, read_environment
 from holdfast.settings.fields import convert
 
 
@@ -227,7 +227,7 @@ def load_model(folder: str | Path) -> tuple[Normalised, ModelCard]:
 
 
 def _without_card(folder: Path) -> HoldfastError:
-    own = read_environment(folder).get("own_model")
+    own = handed_over(read_environment(folder), "model")
     if own is None:
         return HoldfastError(f"no model in {folder}: {CARD} is missing; give the folder of a finished run")
     weights = str(folder / TENSORS) if exists(folder / TENSORS) else f"its weights out of {folder / 'checkpoint'}"

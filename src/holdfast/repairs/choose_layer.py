@@ -31,7 +31,7 @@ from holdfast.repairs.last_layer import (
     group_scores,
 )
 from holdfast.rng import derive
-from holdfast.settings import read_environment
+from holdfast.settings import handed_over, read_environment
 from holdfast.settings.command_settings import RepairSettings
 from holdfast.train.folder import read_settings
 from holdfast.train.run_result import is_own_data, terms_of_run
@@ -124,7 +124,7 @@ def _source(run: Path, data: str | Path | None) -> str | Path:
     if data is not None:
         return data
     recorded = read_environment(run)
-    own = recorded.get("own_data")
+    own = handed_over(recorded, "data")
     require(own is None, f"{run} was trained on a set in memory, {own}; give it with data")
     name, path = read_settings(run / "run.yaml").data.name, recorded.get("data_path", "")
     return name if os.path.exists(name) or not path else path

@@ -16,11 +16,11 @@ from holdfast.settings.training import (
     ScheduleSettings,
     TrainSettings,
 )
-from holdfast.settings.yaml_files import data_of_run, layered, read_config, read_environment, read_yaml
+from holdfast.settings.yaml_files import data_of_run, handed_over, layered, read_config, read_environment, read_yaml
 
 __all__ = [
     "DATA_READING_KEYS", "MODEL_BUILDING_KEYS", "AscentSettings", "AugmentSettings", "Bounded",
     "DataSettings", "LoopSettings", "MethodSettings", "ModelSettings", "OptimizerSettings", "ScheduleSettings",
-    "Several", "TrainSettings", "Unset", "Within", "build", "data_of_run", "flatten", "layered", "read_config",
-    "read_environment", "read_yaml",
+    "Several", "TrainSettings", "Unset", "Within", "build", "data_of_run", "flatten", "handed_over", "layered",
+    "read_config", "read_environment", "read_yaml",
 ]  # fmt: skip

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from holdfast.errors import HoldfastError, brief, cut, first_line, require
+from holdfast.printable import printable
 from holdfast.settings.training import CONFLICT, DataSettings, takes_conflict
 
 MOST_BYTES = 256_000
@@ -76,9 +77,9 @@ def read_config(path: Path, given: Container[str]) -> dict[str, Any]:
     """The same, to train with. What was handed to a run in Python is in no file, and must be among what is given."""
     values, environment = _read(path)
     gone = {
-        kind: f"{what} ({cut(str(environment[f'own_{kind}']))})"
+        kind: f"{what} ({own})"
         for kind, what in (("data", "a set in memory"), ("model", "a module of its own"))
-        if f"own_{kind}" in environment and kind not in given
+        if (own := handed_over(environment, kind)) is not None and kind not in given
     }
     others = f"{'one' if len(gone) == 1 else 'others'} with {' and '.join(f'--{kind}' for kind in gone)}"
     lost = f"{path} is of a run with {' and '.join(gone.values())}"
@@ -129,21 +130,25 @@ def read_environment(run: Path) -> dict[str, Any]:
         return {}
 
 
+def handed_over(environment: Mapping[str, Any], kind: str) -> str | None:
+    """The name of the data or model that was handed to a run in Python, as messages show it; None where none was."""
+    own = environment.get(f"own_{kind}")
+    return None if own is None else cut(printable(str(own)))
+
+
 def data_of_run(run: str | Path) -> tuple[str, str | None] | None:
     """(Name or path, root) of the data that a run folder was trained on; None where this is not a run folder."""
     path = Path(os.path.expanduser(run), "run.yaml")
     if not os.path.isfile(path):  # unlike Path.is_file, false for a name longer than the system allows
         return None
     values, environment = _read(path)
-    if own := environment.get("own_data"):
-        raise HoldfastError(f"{run} was trained on a set in memory ({cut(str(own))}); name the data with --data")
+    if (own := handed_over(environment, "data")) is not None:
+        raise HoldfastError(f"{run} was trained on a set in memory ({own}); name the data with --data")
     name, recorded = str(values.get("data", DataSettings.name)), environment.get("data_path")
     root = values.get("root")
     if recorded is not None and not _same_file(name, str(recorded)):  # a relative path, seen from another folder
-        require(
-            os.path.exists(str(recorded)),
-            f"{run} was trained on {recorded}, which is not there any more; name the data with --data",
-        )
+        gone = f"{run} was trained on {cut(printable(str(recorded)))}, which is not there any more"
+        require(os.path.exists(str(recorded)), f"{gone}; name the data with --data")
         name = str(recorded)
     return name, None if root is None else str(root)
 

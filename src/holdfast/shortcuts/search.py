@@ -15,7 +15,7 @@ from holdfast.devices import kernels, resolve_device
 from holdfast.errors import HoldfastError, require
 from holdfast.files import writable_folder
 from holdfast.models import load_model
-from holdfast.settings import TrainSettings, build, read_environment
+from holdfast.settings import TrainSettings, build, handed_over, read_environment
 from holdfast.shortcuts.biased_models import score_biased_model, train_biased_model
 from holdfast.shortcuts.conflicting_samples import Shortcuts, clusters_of, rank
 from holdfast.shortcuts.shortcut_alarm import held_out_test
@@ -190,7 +190,7 @@ def _require_defaults(options: Mapping[str, Any], source: object) -> None:
 def _require_named(run: Path, **given: object) -> None:
     """Refuse to use other data, or another network, instead of what was handed to a run in Python."""
     recorded = read_environment(run)
-    own = {kind: recorded.get(f"own_{kind}") for kind, value in given.items() if value is None}
+    own = {kind: handed_over(recorded, kind) for kind, value in given.items() if value is None}
     require(own.get("data") is None, f"{run} was trained on a set in memory, {own.get('data')}; give it with --data")
     require(
         own.get("model") is None,
@@ -201,7 +201,7 @@ def _require_named(run: Path, **given: object) -> None:
 
 def _kept_model(run: Path) -> nn.Module:
     """The biased model in the checkpoint of a run."""
-    own = read_environment(run).get("own_model")
+    own = handed_over(read_environment(run), "model")
     require(
         own is None,
         f"{run} was trained with a module of its own, {own}, and so was its biased model, which only Python can build; "

@@ -21,7 +21,7 @@ import yaml
 import holdfast
 from holdfast.errors import HoldfastError, require
 from holdfast.files import exists, locked, why_unwritten, write_atomic
-from holdfast.settings import TrainSettings, build, flatten, read_environment, read_yaml
+from holdfast.settings import TrainSettings, build, flatten, handed_over, read_environment, read_yaml
 from holdfast.settings.device_defaults import open_on_device
 from holdfast.settings.training_defaults import open_settings
 from holdfast.train.checkpoints import Checkpoints
@@ -105,16 +105,16 @@ class RunFolder:
 
     def _require_same(self, settings: TrainSettings, found: Mapping[str, str]) -> None:
         recorded, now = read_environment(self.path), found["data_sha256"]
-        own = recorded.get("own_model", "")
-        model = f"a module of its own, {own}" if own else "the model its settings name"
+        own = handed_over(recorded, "model")
+        model = f"a module of its own, {own}" if own is not None else "the model its settings name"
         remedy = "continue it with that, or start anew with --overwrite"
-        require(own == found.get("own_model", ""), f"{self.path} was started with {model}; {remedy}")
+        require(recorded.get("own_model") == found.get("own_model"), f"{self.path} was started with {model}; {remedy}")
         same = recorded.get("data_sha256") == now  # then its path does not matter
         changed = changed_settings(self.path, settings, but=DATA_PATHS if same else frozenset())
         its_own = "continue it with its own (--resume and --out alone), or start anew with --overwrite"
         require(not changed, f"{self.path} was started with other settings ({changed}); {its_own}")
         other = f"the data has changed since {self.path} was started; put it back, or start anew with --overwrite"
-        if own := recorded.get("own_data", ""):
+        if (own := handed_over(recorded, "data")) is not None:
             other = f"{self.path} was started on a set in memory, {own}; {remedy}"
         require(recorded.get("data_sha256", now) == now, other)
 

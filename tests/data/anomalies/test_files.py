@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from holdfast.data import ArraySplit, load
-from holdfast.data.anomalies import AnomalySet, read_anomalies, save_anomalies
+from holdfast.data.anomalies import SETS, AnomalySet, read_anomalies, save_anomalies
 from holdfast.data.unlabelled_images import few_labels
 from holdfast.errors import HoldfastError
 
@@ -94,6 +94,61 @@ def test_a_damaged_pickle_reserves_no_memory(tmp_path: Path) -> None:
     (tmp_path / "x.npy").write_bytes(head + b"\x80\x02]r\xff\xff\xff\x7f.")
     with pytest.raises(HoldfastError, match="a damaged pickle \\(object 2147483647 at byte"):
         read_anomalies(tmp_path / "x.npy")
+
+
+class Rebuilt:
+    """An array whose pickle says of itself what we like."""
+
+    def __init__(self, *state: Any) -> None:
+        self.state = state
+
+    def __reduce__(self) -> Any:
+        return (*np.zeros(0).__reduce__()[:2], (1, *self.state))
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        # numpy's own reader takes the next three at their word, and reads memory that is not there.
+        (Rebuilt((), np.dtype(object), False, []), "holds one array of Python objects, not the dictionary"),
+        (Rebuilt((2**40,), np.dtype(object), False, [{}, {}]), "holds one array of Python objects, not the dictionary"),
+        ({"unlabeled_data": Rebuilt((4, 4), np.dtype("u1"), False, b"123")}, "an array has not the bytes of its shape"),
+        ({"unlabeled_data": Rebuilt((True, 3), np.dtype("u1"), False, b"123")}, "not the bytes of its shape"),
+        ({"unlabeled_data": Rebuilt((-1, 3), np.dtype("u1"), False, b"")}, "not the bytes of its shape"),
+        (np.zeros(2, "u1,u1"), "it holds an array of type 'V2', neither numbers nor text"),
+        (np.zeros(2, "M8[s]"), "it holds an array of type 'M8', neither numbers nor text"),
+        ({3: 0, "a\n": 0}, r"has no unlabeled_data; it has: 3, a\\n$"),
+        (
+            dict.fromkeys(("unlabeled_data", *SETS), 0) | {"labeled_data": {"a\n": 0, 4: 0}},
+            r"labeled_data has no data; it has: a\\n, 4$",
+        ),
+    ],
+)
+@pytest.mark.parametrize("protocol", [0, 2, 5])
+def test_a_damaged_array_in_a_pickle_is_refused(tmp_path: Path, value: Any, message: str, protocol: int) -> None:
+    write_npy(tmp_path / "x.npy", value, protocol)
+    with pytest.raises(HoldfastError, match=message):
+        read_anomalies(tmp_path / "x.npy")
+
+
+def test_a_key_of_thousands_of_digits_is_named_in_few_words(tmp_path: Path) -> None:
+    write_npy(tmp_path / "x.npy", {10**5000: 0}, 2)
+    with pytest.raises(HoldfastError, match="it has: an int with too many digits to show"):
+        read_anomalies(tmp_path / "x.npy")
+
+
+def test_arrays_of_any_layout_are_read_from_a_pickle(made: AnomalySet, tmp_path: Path) -> None:
+    whole = nested(made)
+    turned = {**whole, "unlabeled_data": np.asfortranarray(whole["unlabeled_data"])}
+    wider = np.broadcast_to(whole["unlabeled_data"][..., None], (*whole["unlabeled_data"].shape, 1))
+    moved = {**whole, "unlabeled_data": np.ascontiguousarray(wider.transpose(1, 3, 0, 2)).transpose(2, 0, 3, 1)}
+    big = {**whole, "labeled_data": {**whole["labeled_data"], "labels": whole["labeled_data"]["labels"].astype(">f8")}}
+    for changed in (turned, moved, big):
+        for protocol in (0, 2, 5):
+            write_npy(tmp_path / "x.npy", changed, protocol)
+            again = read_anomalies(tmp_path / "x.npy")
+            assert torch.equal(again.unlabeled.images, made.unlabeled.images)
+            assert torch.equal(again.labeled.labels, made.labeled.labels)
 
 
 def test_bad_files_are_refused(made: AnomalySet, tmp_path: Path) -> None:

@@ -87,3 +87,14 @@ def test_a_damaged_table_is_named(folder: Path, content: bytes) -> None:
     (folder / "imageID_to_group.pkl").write_bytes(content)
     with pytest.raises(HoldfastError, match=r"imageID_to_group.pkl (is refused|does not hold a dict)"):
         load(folder)
+
+
+def test_a_damaged_table_reserves_no_memory(folder: Path) -> None:
+    (folder / "imageID_to_group.pkl").write_bytes(b"\x80\x02]r\xff\xff\xff\x7f.")
+    with pytest.raises(HoldfastError, match=r"is refused \(a damaged pickle \(object 2147483647 at byte 3\)\)"):
+        load(folder)
+
+
+def test_a_number_of_thousands_of_digits_is_a_context_like_any_other(folder: Path) -> None:
+    (folder / "imageID_to_group.pkl").write_bytes(pickle.dumps({"11": 10**5000, 10**5000: "cat(bed)"}))
+    assert load(folder).train.groups.tolist()[1:] == [-1, -1, -1]

@@ -17,7 +17,8 @@ from itertools import product
 from pathlib import Path
 
 from holdfast.data.listing import Listing, ReaderOptions, Row, images_under, list_files
-from holdfast.errors import HoldfastError
+from holdfast.data.plain_pickles import load_plain
+from holdfast.errors import HoldfastError, brief, cut
 from holdfast.parts import reader
 from holdfast.printable import printable
 from holdfast.types import Note
@@ -27,16 +28,6 @@ TABLE = "imageID_to_group"
 CLASSES = ("cat", "dog")
 CONTEXT = re.compile(r"\w+\((.+)\)")
 CONTAINERS = {f"{kind.__module__}.{kind.__name__}": kind for kind in (defaultdict, OrderedDict, set, list)}
-
-
-class _PlainUnpickler(pickle.Unpickler):
-    """Plain values and these containers: nothing else can be named, and so nothing else be called."""
-
-    def find_class(self, module: str, name: str) -> type:
-        kind: type | None = CONTAINERS.get(f"{module.replace('__builtin__', 'builtins')}.{name}")
-        if kind is None:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}")
-        return kind
 
 
 def recognised(folder: Path) -> bool:
@@ -68,17 +59,25 @@ def read_metashift(source: str | Path, options: ReaderOptions) -> Listing:
 def _parse(path: Path) -> dict[str, str]:
     try:
         content = path.read_bytes()
-        table = json.loads(content) if path.suffix == ".json" else _PlainUnpickler(io.BytesIO(content)).load()
+        table = json.loads(content) if path.suffix == ".json" else load_plain(io.BytesIO(content), _find)
     except OSError as error:
         raise HoldfastError(f"cannot read {printable(path)}: {error.strerror}; make it readable") from error
     except Exception as error:  # a damaged pickle raises nearly anything
-        why = f"({printable(str(error))}): only plain dicts, lists and text are read; write it as {TABLE}.json"
+        why = f"({cut(printable(str(error)))}): only plain dicts, lists and text are read; write it as {TABLE}.json"
         raise HoldfastError(f"{printable(path)} is refused {why}") from error
     if not isinstance(table, Mapping):
         raise HoldfastError(f"{printable(path)} does not hold a dict of image to groups; take the published file")
-    if table and all(CONTEXT.fullmatch(str(key)) for key in table):
-        return {str(image): _first_context(str(key)) for key, images in table.items() for image in _texts(images)}
-    return {str(image): _first_context(groups) for image, groups in table.items()}
+    if table and all(CONTEXT.fullmatch(_text(key)) for key in table):
+        return {image: _first_context(_text(key)) for key, images in table.items() for image in _texts(images)}
+    return {_text(image): _first_context(groups) for image, groups in table.items()}
+
+
+def _find(module: str, name: str) -> type:
+    """Plain values and these containers: nothing else can be named, and so nothing else be called."""
+    kind: type | None = CONTAINERS.get(f"{module.replace('__builtin__', 'builtins')}.{name}")
+    if kind is None:
+        raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+    return kind
 
 
 def _first_context(groups: object) -> str:
@@ -91,5 +90,9 @@ def _first_context(groups: object) -> str:
 def _texts(values: object) -> list[str]:
     """One text or several; those of a set sorted, as it has no order of its own."""
     if isinstance(values, list | tuple | set):
-        return sorted(map(str, values)) if isinstance(values, set) else [str(value) for value in values]
-    return [str(values)]
+        return sorted(map(_text, values)) if isinstance(values, set) else [_text(value) for value in values]
+    return [_text(values)]
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else brief(value)
