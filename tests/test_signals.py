@@ -130,6 +130,23 @@ def test_a_signal_after_the_last_look_for_one_acts_at_the_end() -> None:
         signal.raise_signal(signal.SIGTERM)
 
 
+def test_a_signal_that_came_before_a_failure_acts_although_the_failure_is_caught() -> None:
+    """A training that diverges after SIGTERM must not let a comparison go on to the next one."""
+    went_on = []
+
+    def work() -> None:
+        with suppress(ValueError), deferred_signals():
+            signal.raise_signal(signal.SIGTERM)
+            raise ValueError("the loss is not finite")
+        went_on.append(True)
+
+    with pytest.raises(Interrupted), ended_by_term():
+        work()
+    assert not went_on
+    with pytest.raises(ValueError, match="no signal"), deferred_signals():
+        raise ValueError("no signal")
+
+
 def test_a_signal_while_an_object_is_removed_is_not_lost() -> None:
     """Python drops what __del__ raises, and the workers of a DataLoader are shut down there."""
 

@@ -81,6 +81,12 @@ def interruption_behind(error: BaseException | None) -> KeyboardInterrupt | None
     return error
 
 
+def raise_interruption(error: Exception) -> None:
+    """In an ``except Exception``: an error that a signal or Ctrl-C is behind is that, and not a failure."""
+    if (stopped := interruption_behind(error)) is not None:
+        raise stopped from None
+
+
 def unknown(kind: str, name: object, known: Iterable[str], *, listed_by: str = "") -> HoldfastError:
     """The error for a name that is not among the known ones. listed_by: the command that shows them, if there is one.
 

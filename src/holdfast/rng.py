@@ -1,4 +1,5 @@
-"""Named random generators, one per purpose, so that one more draw in one place changes nothing elsewhere."""
+"""Named random generators, one per purpose, so that one more draw in one place changes nothing elsewhere; and samples
+that are chosen without a draw."""
 
 from __future__ import annotations
 
@@ -20,6 +21,16 @@ def derive(seed: int, name: str) -> int:
     True
     """
     return int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:8]) >> 1
+
+
+def evenly(count: int, most: int) -> Tensor:
+    """Positions that stand for ``count`` samples without a draw: at most so many, from the first to the last.
+
+    >>> evenly(9, 3), evenly(2, 5)
+    (tensor([0, 4, 8]), tensor([0, 1]))
+    """
+    positions = torch.linspace(0, count - 1, min(count, most)).round().long()
+    return positions.clamp_(max=count - 1)  # beyond 2**24 the last is rounded up to one that is not there
 
 
 class Generators:

@@ -75,12 +75,18 @@ def deferred_signals() -> Iterator[Stop]:
         stop.signum = signum
 
     _deferring += 1
+    failed = False
     try:
         _set_handlers(dict.fromkeys(before, note))
         yield stop
+    except Exception:
+        failed = True  # what failed may be caught, and the work go on: a signal ends it all the same
+        raise
     finally:
         _deferring -= 1
         _set_handlers(before)
+        if failed and stop.signum is not None:
+            _act_on(stop.signum)
     if stop.signum is not None:
         _act_on(stop.signum)
 
@@ -129,8 +135,8 @@ def ended_by_term() -> Iterator[None]:
 
     :class:`Interrupted` is raised wherever the signal happens to come, and not every place lets an exception through.
     Python drops what is raised while it removes an object (``__del__``, a generator, the callback of a weak reference,
-    such as the one that every import leaves), and some code has an ``except: pass``. So the signal comes again until
-    it is heard, and if nothing has let it through, it acts at the end.
+    such as the one that every import leaves): there the signal comes again until it is heard. Where some code has an
+    ``except: pass``, it acts at the end.
     """
     if not _may_set_handlers():
         yield

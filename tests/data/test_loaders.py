@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -69,6 +70,27 @@ def test_few_files_are_decoded_once_and_many_by_workers(tmp_path: Path, monkeypa
     assert (choose_reading(huge).kind, choose_reading(huge).workers) == ("stream", 0)
     painted = WrappedSplit(few, few.labels, few.groups)
     assert choose_reading(painted).kind == "resident"
+
+
+def test_workers_of_batches_that_nobody_takes_are_ended() -> None:
+    loader = StreamLoader(make_split(64, 3, seed=0), batch_size=4, device=CPU, workers=2)
+    before = len(multiprocessing.active_children())
+    for _ in range(3):
+        batches = loader.batches(torch.arange(64))
+        next(batches)
+        del batches
+    assert len(multiprocessing.active_children()) == before
+    assert len([batch.index for batch in loader.batches(torch.arange(64))]) == 16
+    assert len([batch.index for batch in loader.batches(torch.arange(64))]) == 16
+    assert len(multiprocessing.active_children()) == before + loader.workers  # of whole passes they wait for the next
+
+
+def test_to_choose_how_to_read_leaves_the_start_method_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = as_files(make_split(20, 3, seed=0), tmp_path / "few")
+    context = multiprocessing.get_start_method.__self__  # type: ignore[attr-defined]
+    monkeypatch.setattr(context, "_actual_context", None)
+    choose_reading(files)
+    assert multiprocessing.get_start_method(allow_none=True) is None
 
 
 def test_what_is_asked_for_is_done(tmp_path: Path) -> None:

@@ -251,3 +251,9 @@ def test_overwrite_leaves_no_old_shard(folder: Path, tmp_path: Path) -> None:
     shard(folder, out, overwrite=True)
     assert len(list(out.iterdir())) == 3 < many
     assert len(load(out, image_size=8).train) == COUNT + 1
+
+
+def test_shards_say_what_the_groups_are(tmp_path: Path) -> None:
+    shard("coloured-digits", out=tmp_path / "shards")
+    made = load(tmp_path / "shards")
+    assert (made.group_attribute, made.group_names) == ("colour", load("coloured-digits").group_names)

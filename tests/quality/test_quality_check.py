@@ -70,7 +70,10 @@ def test_flipped_labels_are_found_by_models_that_never_saw_them(
 @pytest.mark.slow
 def test_what_is_said_of_the_share_that_is_wrong(report: DataReport) -> None:
     (first, *_) = report.label_errors["train"].suspects
-    for least, words in ((0.837, "at least 84% of those listed should be wrong"), (None, "too few to say how many")):
+    for least, words in (
+        (0.837, "at least 84% of those listed should be wrong, unless"),
+        (None, "too few to say how many"),
+    ):
         judged = JudgedLabels((first,), noise=0.05, accuracy=0.9, n=100, least_precision=least)
         assert words in replace(report, label_errors={"train": judged}).to_text()
     none = JudgedLabels((), noise=0.0, accuracy=0.9, n=100)

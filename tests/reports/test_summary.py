@@ -38,6 +38,12 @@ def test_order_of_keys_is_no_difference(make_run: Make) -> None:
     assert len(arms([first, second])) == 1
 
 
+def test_settings_that_change_no_number_do_not_tell_seeds_apart(make_run: Make) -> None:
+    first, second = make_run("a", seed=0, workers=4), make_run("b", seed=1, workers=None, device="cuda")
+    assert len(arms([first, second])) == 1
+    assert len(arms([first, make_run("c", seed=1, lr=0.5)])) == 2
+
+
 def test_a_repeated_seed_does_not_count_as_another(make_run: Make) -> None:
     grouped = arms([make_run("a", seed=0), make_run("b", seed=0), make_run("c", seed=1)])
     assert [[run.name for run in arm.runs] for arm in grouped] == [["a", "c"], ["b"]]

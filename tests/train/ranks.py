@@ -19,6 +19,7 @@ from torch.distributed import TCPStore
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from holdfast.cli import main
+from holdfast.data import loaders
 from holdfast.parts import METHODS
 from holdfast.settings import TrainSettings, build
 from holdfast.train import train
@@ -75,6 +76,14 @@ def case(method: str, ascent: str = "none", **more: object) -> dict[str, object]
 
 def trained_all(ranks: object, cases: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Tensor]]:
     return {str(n): trained(one) for n, one in enumerate(cases)}
+
+
+def trained_on_files(ranks: Any, folder: str) -> dict[str, Tensor]:
+    """Weights of a training on image files, of which the second host would not keep any in memory."""
+    if ranks.rank:
+        loaders.SMALL = 0
+    given = {"data": folder, "model": "convnet", "method": "mixup", "epochs": 2, "batch_size": 6, "device": "cpu"}
+    return {"weights": flat_weights(train(build(TrainSettings, given)).model)}
 
 
 def in_ranks(size: int, work: Callable[..., Mapping[str, Any]], *args: Any) -> list[dict[str, Any]]:

@@ -19,7 +19,18 @@ from holdfast.rng import derive
 from holdfast.settings import TrainSettings, build
 from holdfast.train import train
 from tests.conftest import make_data, make_split
-from tests.train.ranks import CASES, PROCESSES, Commands, case, in_ranks, trained, trained_all, under_an_agent
+from tests.data.pictures import write_class_folder
+from tests.train.ranks import (
+    CASES,
+    PROCESSES,
+    Commands,
+    case,
+    in_ranks,
+    trained,
+    trained_all,
+    trained_on_files,
+    under_an_agent,
+)
 
 PARTS = 6
 """Into how many tests the cases are split: each starts ranks once."""
@@ -54,6 +65,14 @@ def test_two_ranks_equal_one_process() -> None:
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_method_and_ascent(part: int) -> None:
     compare([case(method, ascent) for method, ascent in CASES[part::PARTS]])
+
+
+@pytest.mark.slow
+def test_hosts_that_would_read_files_differently_read_them_alike(tmp_path: Path) -> None:
+    for name, seed in (("ant", 1), ("bee", 2)):
+        write_class_folder(tmp_path / name, 9, seed=seed, side=8)
+    first, second = in_ranks(2, trained_on_files, str(tmp_path))
+    assert torch.equal(first["weights"], second["weights"])
 
 
 @pytest.mark.slow

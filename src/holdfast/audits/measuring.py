@@ -21,7 +21,7 @@ from holdfast.audits.audit_data import Tell
 from holdfast.audits.open_models import AuditedModel
 from holdfast.audits.shard_rows import hash_of
 from holdfast.audits.subject import Subject
-from holdfast.errors import HoldfastError, first_line, interruption_behind, require
+from holdfast.errors import HoldfastError, first_line, raise_interruption, require
 from holdfast.parts import CHECKS
 from holdfast.reports.findings_file import CheckRecord, finding, write_json
 from holdfast.train.progress import Progress
@@ -69,8 +69,7 @@ def measure(name: str, subject: Subject, made: Any = None) -> CheckOutcome:
             subject, note = subject.with_half_the_batch()
             notes.append(note)
         except Exception as error:  # a check must not take the others along, whatever the model's code raises
-            if (stopped := interruption_behind(error)) is not None:
-                raise stopped from None
+            raise_interruption(error)
             own = isinstance(error, HoldfastError)
             return ended("crashed", str(error) if own else f"{type(error).__name__}: {first_line(error)}")
         else:

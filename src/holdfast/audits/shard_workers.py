@@ -20,7 +20,7 @@ from holdfast.audits.audit_data import Tell
 from holdfast.audits.sample_passes import SamplePass
 from holdfast.audits.shard_rows import growing_rows, hash_of, rows_about
 from holdfast.audits.subject import Subject
-from holdfast.errors import HoldfastError, first_line, interruption_behind, require
+from holdfast.errors import HoldfastError, first_line, raise_interruption, require
 from holdfast.executors.leased_tasks import LeasedTask
 from holdfast.executors.leases import Lease, LeaseLost, leased
 from holdfast.reports.findings_file import write_json
@@ -117,7 +117,8 @@ def passes_of(subject: Subject, check: str, made: Any) -> list[SamplePass]:
         return [subject.predictions_pass]
     try:
         return list(made.sample_passes(subject)) if hasattr(made, "sample_passes") else []
-    except Exception:  # it fails again where the check runs, and is reported there
+    except Exception as error:  # it fails again where the check runs, and is reported there
+        raise_interruption(error)
         return []
 
 
@@ -206,7 +207,6 @@ def _blocks(sent: Sent, part: PassPart) -> Iterator[tuple[Tensor, dict[str, Tens
     except (torch.OutOfMemoryError, LeaseLost):
         raise
     except Exception as error:
-        if (stopped := interruption_behind(error)) is not None:
-            raise stopped from None
+        raise_interruption(error)
         own = isinstance(error, HoldfastError)
         raise _PassFailed(str(error) if own else f"{type(error).__name__}: {first_line(error)}") from error

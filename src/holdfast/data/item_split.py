@@ -19,6 +19,7 @@ from torch import Tensor
 from holdfast.data.images import decode, fit_image, peek, plain_colours, resize, to_images
 from holdfast.data.splits import MOST_BYTES, SAMPLED_FILES, Split
 from holdfast.errors import HoldfastError, first_line, require
+from holdfast.rng import evenly
 
 SMALL: Final = 2**28
 """Bytes of pixels up to which a loader keeps such images in memory: each is then asked for once, not every epoch."""
@@ -88,7 +89,7 @@ class ItemSplit(Split):
         if self.random:
             return torch.arange(0)
         count = len(self) if len(self) * prod(self.shape) <= MOST_BYTES else min(len(self), SAMPLED_FILES)
-        return torch.linspace(0, len(self) - 1, count).round().long()
+        return evenly(len(self), count)
 
 
 def bytes_of(item: Any) -> bytes | None:

@@ -23,6 +23,7 @@ from holdfast.data.shard_files import Members
 from holdfast.data.splits import ArraySplit, FileSplit, Split, WrappedSplit, all_images
 from holdfast.errors import HoldfastError, require
 from holdfast.machine import usable_cores
+from holdfast.rng import evenly
 from holdfast.signals import held_signals, leave_signals_to, starting_workers
 from holdfast.types import Batch
 
@@ -116,19 +117,27 @@ class StreamLoader:
         positions, reader = self._idle.pop() if self._idle else self._make_reader()
         rows = [own_rows(len(index), *self.share) for index in indices]
         positions.batches = [index[own] for index, own in zip(indices, rows, strict=True)]
-        with starting_workers():
-            ready = iter(reader)
-        for index, own, images in zip(indices, rows, _each_whole(ready), strict=True):
-            if isinstance(images, HoldfastError):
-                raise images
-            if isinstance(images, list):
-                images = self._decode(images, index[own])
-            if len(images) < len(index):
-                images, decoded = images.new_zeros(len(index), *images.shape[1:]), images
-                images[own] = decoded
-            labels, groups = self.split.labels[index], self.split.groups[index]
-            yield Batch(index, images, labels, groups).to(self.device)
-        self._idle.append((positions, reader))
+        owner, whole = os.getpid(), False
+        try:
+            with starting_workers():
+                ready = iter(reader)
+            for index, own, images in zip(indices, rows, _each_whole(ready), strict=True):
+                if isinstance(images, HoldfastError):
+                    raise images
+                if isinstance(images, list):
+                    images = self._decode(images, index[own])
+                if len(images) < len(index):
+                    images, decoded = images.new_zeros(len(index), *images.shape[1:]), images
+                    images[own] = decoded
+                labels, groups = self.split.labels[index], self.split.groups[index]
+                yield Batch(index, images, labels, groups).to(self.device)
+            whole = True
+        finally:
+            if whole:
+                self._idle.append((positions, reader))
+            else:  # whoever asked for the batches took only some: these workers hold others that nobody wants
+                end_workers([reader], owner)
+                self._readers.remove(reader)
 
     def _decode(self, items: list[Tensor], index: Tensor) -> Tensor:
         assert isinstance(self.split, FileSplit)
@@ -203,8 +212,8 @@ def choose_reading(
 ) -> Reading:
     """How to read a split: what is asked for, and otherwise the way that takes the least time.
 
-    passes: how often every image is read, about. A folder that takes less time to decode than workers take to start,
-    or that all passes of workers take, is decoded once, into memory, if it fits (:data:`SMALL`).
+    passes: how often every image is read, about. A folder that takes less time to decode than workers take to start
+    and to read it so often is decoded once, into memory, if it fits (:data:`SMALL`).
 
     >>> images = ArraySplit(torch.zeros(4, 1, 8, 8, dtype=torch.uint8), torch.zeros(4))
     >>> choose_reading(images).kind
@@ -219,11 +228,13 @@ def choose_reading(
     cost = decoding_seconds(split)
     if kind == "stream" or decode != "cpu" or cost is None:
         return Reading("stream", usual, "read while they are needed")
-    start = START_SECONDS if multiprocessing.get_start_method() == "fork" else SPAWN_SECONDS
+    # To ask for the method would set it for good; the first of all is the default.
+    method = multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+    start = START_SECONDS if method == "fork" else SPAWN_SECONDS
     shared, size = start + passes * cost / max(2, usual), len(split) * prod(split.shape)
     told = f"{len(split):,} files take about {cost:.2g} s to decode"
     if size <= SMALL and cost <= min(MOST_SECONDS, shared):
-        return Reading("resident", 0, f"{told}, and {size / 2**20:,.1f} MB of memory")
+        return Reading("resident", 0, f"decoded once, into memory: {told}, and {size / 2**20:,.1f} MB")
     return Reading("stream", 0 if passes * cost <= shared else usual, told)
 
 
@@ -237,7 +248,7 @@ def decoding_seconds(split: Split) -> float | None:
         split = split.inner
     if not isinstance(split, FileSplit) or isinstance(split.paths, Members):
         return None
-    shown = torch.linspace(0, len(split) - 1, min(SAMPLED, len(split))).round().long().tolist()
+    shown = evenly(len(split), SAMPLED).tolist()
     try:
         sizes = [os.stat(split.paths[i]).st_size for i in shown]
     except OSError:
@@ -282,7 +293,7 @@ def check_images(images: Images) -> None:
 def float_batches(
     images: Images, device: torch.device, *, batch_size: int | None = None, workers: int | None = 0
 ) -> Iterator[Tensor]:
-    """Checked float images in [0, 1] on a device, a batch at a time; files are decoded as they are needed.
+    """Checked float images in [0, 1] on a device, a batch at a time; files as :func:`choose_reading` says.
 
     batch_size: by default that of :func:`evaluation_batch`.
     """

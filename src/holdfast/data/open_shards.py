@@ -205,4 +205,7 @@ def _dataset(made: ShardIndex, source: ShardSource, name: str, notes: list[Note]
     if made.left_out:
         notes.append(Note("members-left-out", f"of the shards are left out: {', '.join(made.left_out)}"))
     classes, groups_ = tuple(map(printable, made.classes)), tuple(map(printable, made.groups))
-    return Dataset(printable(name), classes, group_names=groups_, notes=tuple(notes), **splits)
+    attribute = printable(cut(made.attribute))
+    return Dataset(
+        printable(name), classes, group_names=groups_, group_attribute=attribute, notes=tuple(notes), **splits
+    )

@@ -59,13 +59,15 @@ class Sample:
 @dataclass(frozen=True, eq=False)
 class ShardIndex:
     """What is in a set of shards. shards: name and bytes of each. classes, groups: names by number. arrays: those of
-    ``ARRAYS``, image by image, by split and then as they lie. left_out: what building it passed over, in words."""
+    ``ARRAYS``, image by image, by split and then as they lie. left_out: what building it passed over, in words.
+    attribute: what the groups are, in a word; empty where nobody said."""
 
     shards: Mapping[str, int]
     classes: tuple[str, ...]
     groups: tuple[str, ...]
     arrays: Mapping[str, npt.NDArray[Any]]
     left_out: tuple[str, ...] = ()
+    attribute: str = ""
 
     def __len__(self) -> int:
         return len(self.arrays["ends"])
@@ -80,7 +82,8 @@ class ShardIndex:
 
     def _words(self) -> dict[str, Any]:
         words = {"shards": dict(self.shards), "classes": self.classes, "groups": self.groups}
-        return {"format": FORMAT, **words, "left_out": self.left_out}
+        said = {"attribute": self.attribute} if self.attribute else {}
+        return {"format": FORMAT, **words, "left_out": self.left_out, **said}
 
     def to_bytes(self) -> bytes:
         """As the file has it."""
@@ -98,7 +101,7 @@ class ShardIndex:
             arrays = {name: own.astype(ARRAYS[name], copy=False) for name, own in load_arrays(content).items()}
             names = {name: tuple(map(str, words[name])) for name in ("classes", "groups", "left_out")}
             sizes = {str(name): int(size) for name, size in words["shards"].items()}
-            found = cls(sizes, arrays=arrays, **names)
+            found = cls(sizes, arrays=arrays, **names, attribute=str(words.get("attribute", "")))
             require(found.digest == words["sha256"], "it does not match its checksum")
             found._check()
         except Exception as error:  # damaged files fail in many ways
@@ -157,7 +160,12 @@ class IndexWriter:
         self._ends.append(len(self._names))
 
     def finish(
-        self, *, classes: Sequence[str] = (), groups: Sequence[str] = (), left_out: Iterable[str] = ()
+        self,
+        *,
+        classes: Sequence[str] = (),
+        groups: Sequence[str] = (),
+        left_out: Iterable[str] = (),
+        attribute: str = "",
     ) -> ShardIndex:
         """The index. classes, groups: in the order of their numbers, where that is known; else numbers by value, words
         by the alphabet."""
@@ -179,7 +187,7 @@ class IndexWriter:
             ends = np.cumsum((ends - starts)[order])
         arrays |= {"names": block, "ends": ends.copy()}
         sizes = {name: self.sizes[name] for name in shards}
-        return ShardIndex(sizes, names, tuple(all_groups), arrays, tuple(left_out))
+        return ShardIndex(sizes, names, tuple(all_groups), arrays, tuple(left_out), attribute)
 
     def _classes(self, given: Sequence[str]) -> tuple[tuple[str, ...], npt.NDArray[Any]]:
         """(names of the classes, the number of each label as it was met)."""

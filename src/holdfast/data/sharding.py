@@ -91,7 +91,7 @@ def shard(
                     tars.add(key, original, content, ending, _words(data, split, position))
                     done += 1
                     shown(done, total)
-        made = writer.finish(classes=data.classes, groups=data.group_names)
+        made = writer.finish(classes=data.classes, groups=data.group_names, attribute=data.group_attribute)
         (temporary / INDEX).write_bytes(made.to_bytes())
         if folder.exists():
             shutil.rmtree(folder)  # nothing but shards, or nothing at all: it was looked at

@@ -20,6 +20,7 @@ from holdfast.data.shard_files import Member, Members
 from holdfast.errors import HoldfastError, require
 from holdfast.files import status
 from holdfast.printable import printable
+from holdfast.rng import evenly
 from holdfast.types import Note
 
 SAMPLED_FILES = 2048
@@ -311,7 +312,7 @@ def hold_out(split: Split, share: float, seed: int) -> tuple[Split, Split]:
 def channel_statistics(split: Split) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """(mean, std) of each channel in [0, 1]; a constant channel gets a deviation of 1/255, never 0."""
     count = len(split) if isinstance(split, ArraySplit) else min(len(split), SAMPLED_FILES)
-    index = torch.linspace(0, len(split) - 1, count).round().long()
+    index = evenly(len(split), count)
     channels = split.shape[0]
     histogram = torch.zeros(channels, 256, dtype=torch.float64)
     for part in torch.split(index, 1024):

@@ -27,7 +27,7 @@ from holdfast.errors import HoldfastError, require, require_known
 from holdfast.models.vae import VAE, VAESettings
 from holdfast.module_state import evaluating
 from holdfast.reports import report, write_findings
-from holdfast.rng import derive
+from holdfast.rng import derive, evenly
 from holdfast.settings.detect_settings import DESCRIBE_TRAINING
 from holdfast.train.progress import Progress, make_progress
 from holdfast.train.unlabelled import MinimiseSettings, train_vae
@@ -207,7 +207,7 @@ def describe_findings(made: Description, labels: Tensor | None, classes: tuple[s
         few = [classes[number] for number, count in enumerate(_count(labels).tolist()) if 0 < count < LEAST]
         if bool((labels < 0).any()):
             labels, classes = torch.where(labels < 0, len(classes), labels), (*classes, "no class")
-    kept = torch.unique(torch.linspace(0, n - 1, min(n, MOST_POINTS)).round().long())
+    kept = torch.unique(evenly(n, MOST_POINTS))
     points: dict[str, Any] = {"points": [[round(v, 4) for v in row] for row in made.map[kept].tolist()]}
     if labels is not None:
         points |= {"labels": labels[kept].tolist(), "classes": list(classes)}

@@ -20,6 +20,7 @@ from holdfast import metrics
 from holdfast.errors import HoldfastError, require
 from holdfast.files import write_atomic
 from holdfast.metrics import Estimate, auroc_interval, fpr_interval, placements, proportion_interval, share_interval
+from holdfast.rng import evenly
 from holdfast.types import Finding, Measure
 
 RULES: Final = ("quantile", "cost", "given")
@@ -209,7 +210,7 @@ def curves(scores: Tensor, anomalous: Tensor, *, points: int = 200) -> dict[str,
     tp, fp = truth.cumsum(0)[ends].double(), (~truth).cumsum(0)[ends].double()
     roc = torch.stack([fp / fp[-1], tp / tp[-1]], 1)
     pr = torch.stack([tp / tp[-1], tp / (tp + fp)], 1)
-    kept = torch.unique(torch.linspace(0, len(ends) - 1, min(points, len(ends))).round().long())
+    kept = torch.unique(evenly(len(ends), points))
     return {"roc": [[0.0, 0.0], *roc[kept].tolist()], "pr": pr[kept].tolist()}
 
 

@@ -26,7 +26,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
-from holdfast.errors import HoldfastError, Interrupted, require
+from holdfast.errors import HoldfastError, raise_interruption, require
 from holdfast.executors.executor_protocol import Call, Crashed, WorkerDied
 from holdfast.machine import prepare_process
 from holdfast.signals import ENDING, WATCH, ended_by_term
@@ -289,10 +289,10 @@ def _work(pipe: Connection, template: int, call: Call, shared: Any) -> NoReturn:
 
 def _answer(call: Call, argument: Any, shared: Any) -> Any:
     try:
-        return call(argument, shared)
-    except Interrupted:
-        raise
+        with ended_by_term():  # of its own: a call that swallows the signal is ended by it all the same
+            return call(argument, shared)
     except Exception as error:
+        raise_interruption(error)
         return Crashed(error, traceback.format_exc())
 
 

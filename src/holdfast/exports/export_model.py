@@ -31,6 +31,7 @@ from holdfast.models.weights import hash_tensors
 from holdfast.module_state import evaluating
 from holdfast.reports.findings_file import FindingsFile, read_findings
 from holdfast.reports.run_files import RunFiles, redacted
+from holdfast.rng import evenly
 from holdfast.settings import flatten
 from holdfast.settings.command_settings import ExportKind, ExportSettings
 from holdfast.train.folder import read_settings
@@ -212,7 +213,7 @@ def _images(
         return lambda: iter(_batched(noise)), f"{most} images of noise"
     given = f"images have shape {split.shape} (C, H, W) and the model takes {trained.shape}"
     require(tuple(split.shape) == tuple(trained.shape), f"{given}; give others with --data")
-    positions = torch.linspace(0, len(split) - 1, min(most, len(split))).round().long()
+    positions = evenly(len(split), most)
     chosen = split
     return lambda: (to_float(chosen.read(own)) for own in _batched(positions)), f"{len(positions)} images of {name}"
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from holdfast.errors import require
+from holdfast.rng import evenly
 
 LabelErrorRule = Literal["posterior", "confident-joint", "class", "noise-rate", "both"]
 MOST_FITTED = 20_000
@@ -62,13 +63,14 @@ def bound_precision(labels: Tensor, wrong_if: Tensor, flagged: Tensor) -> float 
     number in the rest, for which the model is not asked, follows a negative binomial distribution. (Storey, "A direct
     approach to false discovery rates", JRSS B 64, 2002, compares ranges in this way.) The mean of wrong_if over all
     that is flagged can say too much: where a model is wrong and sure of itself, it does not know. It is taken where it
-    is lower.
+    is lower. A model that is sure of a wrong class as often as labels would be wrong makes this too high as well: its
+    errors look like theirs, and nothing in its probabilities tells them apart.
     """
     from scipy.stats import nbinom  # type: ignore[import-untyped]  # slow to import
 
     if not len(flagged):
         return None
-    rows = torch.linspace(0, len(wrong_if) - 1, min(len(wrong_if), MOST_FITTED)).round().long()
+    rows = evenly(len(wrong_if), MOST_FITTED)
     most_probable = wrong_if[rows].argmin(1, keepdim=True)
     pairs = -wrong_if[rows].scatter(1, most_probable, -1.0)  # the least plausible first; those set to 1 come last
     ranked = pairs.flatten().sort().values
@@ -102,7 +104,6 @@ def estimate_noise(labels: Tensor, probabilities: Tensor) -> tuple[float, Tensor
 
 def _noise_and_wrong_if(labels: Tensor, probabilities: Tensor) -> tuple[float, Tensor]:
     """ε, and (N, K) the probability that a label would be wrong if it were k."""
-    import numpy as np
     from scipy.optimize import minimize  # type: ignore[import-untyped]  # slow to import
 
     n, k = probabilities.shape
@@ -117,7 +118,7 @@ def _noise_and_wrong_if(labels: Tensor, probabilities: Tensor) -> tuple[float, T
         q = (logs[rows] / temperature).softmax(1)
         return noise, (1 - noise) * q, noise * (1 - q) / (k - 1)
 
-    fitted = torch.from_numpy(np.unique(np.linspace(0, n - 1, min(n, MOST_FITTED)).round().astype(np.int64)))
+    fitted = evenly(n, MOST_FITTED)
 
     def loss(z: object) -> float:
         _, right, wrong = parts(z, fitted)

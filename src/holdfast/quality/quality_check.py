@@ -53,7 +53,8 @@ class DataReport(DataScan):
             if (note := judged.warning(split)) is not None:
                 lines.append(f"  warning: {note}")
             if (least := judged.least_precision) is not None:
-                lines.append(f"  at least {least:.0%} of those listed should be wrong, the others are hard")
+                unless = "unless the network is often sure of a wrong class"
+                lines.append(f"  at least {least:.0%} of those listed should be wrong, {unless}")
             elif judged.suspects:
                 lines.append("  too few to say how many of them are wrong: look at each")
             lines += [

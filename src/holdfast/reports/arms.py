@@ -15,6 +15,7 @@ from holdfast.reports.findings_file import measure_of
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.svg.bars import Bar, BarRow, bar_chart
 from holdfast.reports.text import SHARE, bounds, finite, missing, number, percent, setting, unit
+from holdfast.settings import SAME_NUMBERS
 from holdfast.types import Finding, Measure
 
 ALWAYS_NAMED = ("data", "model", "ascent")
@@ -201,11 +202,12 @@ def share_chart(
 
 
 def arms(runs: Sequence[RunFiles], check: str = "") -> tuple[Arm, ...]:
-    """Runs grouped by their settings without the seed; a repeated seed starts a new arm. check: one that they have."""
+    """Runs grouped by the settings that change a number, without the seed; a repeated seed starts a new arm. check: one
+    that they have."""
     groups: dict[tuple[str, int], list[RunFiles]] = defaultdict(list)
     seen: Counter[tuple[str, str]] = Counter()
     for position, run in enumerate(runs):
-        settings = flat(run.settings)
+        settings = {key: value for key, value in flat(run.settings).items() if key not in SAME_NUMBERS}
         seed = setting(settings.pop("seed", None))
         key = json.dumps(settings, sort_keys=True, default=str) if settings else f"bare {position}"
         groups[key, seen[key, seed]].append(run)

@@ -8,6 +8,7 @@ from holdfast.settings.fields import AscentSettings, Bounded, MethodSettings, Se
 from holdfast.settings.training import (
     DATA_READING_KEYS,
     MODEL_BUILDING_KEYS,
+    SAME_NUMBERS,
     AugmentSettings,
     DataSettings,
     LoopSettings,
@@ -19,7 +20,7 @@ from holdfast.settings.training import (
 from holdfast.settings.yaml_files import data_of_run, handed_over, layered, read_config, read_environment, read_yaml
 
 __all__ = [
-    "DATA_READING_KEYS", "MODEL_BUILDING_KEYS", "AscentSettings", "AugmentSettings", "Bounded",
+    "DATA_READING_KEYS", "MODEL_BUILDING_KEYS", "SAME_NUMBERS", "AscentSettings", "AugmentSettings", "Bounded",
     "DataSettings", "LoopSettings", "MethodSettings", "ModelSettings", "OptimizerSettings", "ScheduleSettings",
     "Several", "TrainSettings", "Unset", "Within", "build", "data_of_run", "flatten", "handed_over", "layered",
     "read_config", "read_environment", "read_yaml",

@@ -41,6 +41,24 @@ DATA_READING_KEYS = (
 MODEL_BUILDING_KEYS = ("pretrained", "weights", "pretrain", "pretrain_for")
 """Settings that say how a network is built; not for a module of the caller's own."""
 
+SAME_NUMBERS = frozenset(
+    {
+        "root",
+        "confine",
+        "skip_unreadable",
+        "loader",
+        "workers",
+        "device",
+        "capture",
+        "compile",
+        "checkpoint_every",
+        "track",
+        "track_project",
+    }
+)
+"""Settings that do not change what is computed: they may differ when a run is continued, and between seeds of one
+row."""
+
 CellRule = Literal["val-average", "val-worst-class", "val-worst-group"]
 """How the best cell of a comparison may be chosen: on held-out data, and never on the test set. The last needs group
 labels there."""

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from holdfast.ascents import ascent_of
 from holdfast.augment.basic import Augment
-from holdfast.data.loaders import Loader, make_loader
+from holdfast.data.loaders import Loader, choose_reading, make_loader
 from holdfast.data.splits import Dataset, Split, channel_statistics
 from holdfast.devices import kernels, memory_format, own_stream
 from holdfast.errors import Interrupted, require
@@ -298,7 +298,9 @@ class Trainer:
             data, size = self.settings.data, self.settings.loop.batch_size
             options: dict[str, Any] = {"kind": data.loader, "workers": data.workers, "decode": data.decode}
             options["passes"] = self.settings.loop.epochs
-            if self.ranks is not None:
+            if self.ranks is not None:  # a host with other cores would choose otherwise, and wait for what none sends
+                own = self.ranks.from_first({"kind": choose_reading(split, **options).kind})
+                options |= own or {}
                 options["share"] = self.ranks.rank, self.ranks.size
             self._loaders[id(split)] = make_loader(split, batch_size=size, device=self.device, **options)
         return self._loaders[id(split)]

@@ -21,7 +21,7 @@ import yaml
 import holdfast
 from holdfast.errors import HoldfastError, require
 from holdfast.files import exists, locked, why_unwritten, write_atomic
-from holdfast.settings import TrainSettings, build, flatten, handed_over, read_environment, read_yaml
+from holdfast.settings import SAME_NUMBERS, TrainSettings, build, flatten, handed_over, read_environment, read_yaml
 from holdfast.settings.device_defaults import open_on_device
 from holdfast.settings.training_defaults import open_settings
 from holdfast.train.checkpoints import Checkpoints
@@ -37,23 +37,6 @@ process dies, run.yaml says whether all was set aside, and a checkpoint beside `
 
 ASIDE = ".replaced"
 """Where a run is kept that another replaces, until the other has its first checkpoint."""
-
-MAY_CHANGE = frozenset(
-    {
-        "root",
-        "confine",
-        "skip_unreadable",
-        "loader",
-        "workers",
-        "device",
-        "capture",
-        "compile",
-        "checkpoint_every",
-        "track",
-        "track_project",
-    }
-)
-"""Settings that may differ when a run is continued: they do not change what is computed."""
 
 DATA_PATHS = frozenset({"data", "unlabeled"})
 """Settings that may differ too where the data is known to be the same."""
@@ -228,7 +211,7 @@ def changed_settings(run: Path, settings: TrainSettings, *, but: frozenset[str] 
     """Settings that differ from those of the run in a folder, as text; empty where none do. What the settings leave
     open is as it was chosen there."""
     old, new = (flatten(s.resolved()) for s in (read_settings(run / "run.yaml"), recorded(run, settings)))
-    return "; ".join(f"{k}: {old[k]} -> {new[k]}" for k in new if old[k] != new[k] and k not in MAY_CHANGE | but)
+    return "; ".join(f"{k}: {old[k]} -> {new[k]}" for k in new if old[k] != new[k] and k not in SAME_NUMBERS | but)
 
 
 def recorded(run: Path, settings: TrainSettings) -> TrainSettings:

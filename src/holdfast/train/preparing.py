@@ -197,8 +197,7 @@ def _reading(settings: TrainSettings, data: Dataset) -> str:
     if own.workers is not None or own.loader != "auto" or isinstance(split, ArraySplit):
         return ""
     found = choose_reading(split, passes=settings.loop.epochs, decode=own.decode)
-    how = "decoded once, into memory: " if found.kind == "resident" else ""
-    return f"{found.workers}: {how}{found.why}"
+    return f"{found.workers}: {found.why}"
 
 
 def build_for(

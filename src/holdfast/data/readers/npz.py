@@ -102,7 +102,9 @@ def assemble(
         made = {split: replace(own, images=resize(own.images, image_size)) for split, own in made.items()}
     named = _names(arrays["group_names"], f"{origin}: group_names") if "group_names" in arrays else ()
     known = _class_names(arrays, made, origin, classes)
-    words = text_array(arrays["group_attribute"], f"{origin}: group_attribute") if "group_attribute" in arrays else ()
+    words: tuple[str, ...] = ()
+    if "group_attribute" in arrays:  # a text of its own, or an array of one
+        words = text_array(arrays["group_attribute"].reshape(-1), f"{origin}: group_attribute")
     said: dict[str, Any] = {"group_names": named, "group_attribute": printable(cut(" ".join(words)))}
     return consistent(Dataset(name, known, **made, **said, notes=(note,) if unread else ()))
 
