@@ -375,10 +375,7 @@ def test_a_variant_says_what_its_groups_are_and_its_file_keeps_it(kind: str, wor
 
 
 def test_an_attribute_may_be_a_text_of_its_own(tmp_path: Path) -> None:
-    plain = {
-        "x_train": np.zeros((4, 8, 8), np.uint8),
-        "y_train": np.array([0, 1, 0, 1]),
-        "group_train": np.arange(4) % 2,
-    }
+    arrays = {"x": np.zeros((4, 8, 8), np.uint8), "y": np.array([0, 1, 0, 1]), "group": np.array([0, 1, 1, 0])}
+    plain = {f"{key}_{split}": value for key, value in arrays.items() for split in ("train", "test")}
     np.savez(tmp_path / "set.npz", **plain, group_attribute=np.array("colour"))
     assert load(tmp_path / "set.npz").group_attribute == "colour"
