@@ -263,6 +263,26 @@ def test_a_rough_matrix_finds_the_vectors_and_the_exact_one_measures_them() -> N
     assert (alone.eigenvalues / largest(a, 5) - 1).abs().max() > 2e-6, "the rough one alone is further off"
 
 
+def test_noise_of_the_rough_matrix_is_refined_away() -> None:
+    """As in a trained network: few large eigenvalues, a flat bulk, and noise that is large beside the fifth of them."""
+    a = matrix_of([400.0, 250.0, 160.0, 90.0, 50.0, *torch.linspace(-1, 2, 395).tolist()])
+    noise = draw(400, 400, seed=5) + draw(400, 400, seed=5).T
+    noise *= 5e-4 * 400 / torch.linalg.matrix_norm(noise, 2)
+    counted: list[int] = []
+
+    def exact(v: torch.Tensor) -> torch.Tensor:
+        counted.append(1)
+        return a @ v
+
+    found = lanczos(exact, draw(400), tolerance=1e-3, rough=(a + noise).mv)
+    assert len(counted) == 10
+    assert found.converged.all()
+    assert found.products == lanczos((a + noise).mv, draw(400), tolerance=1e-3, exact=False).products + 10
+    torch.testing.assert_close(found.eigenvalues, largest(a, 5), rtol=1e-7, atol=0)
+    residuals = (a @ found.vectors.T - found.vectors.T * found.eigenvalues).norm(dim=0)
+    torch.testing.assert_close(found.residuals, residuals, rtol=1e-3, atol=1e-9)
+
+
 def test_where_the_rough_matrix_is_too_rough_the_exact_one_does_it_all() -> None:
     a = matrix_of([10.0, 9.0, 8.0, *torch.linspace(-1, 1, 77).tolist()])
     off = a + 0.02 * (draw(80, 80, seed=3) + draw(80, 80, seed=3).T)

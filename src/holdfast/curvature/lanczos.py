@@ -70,7 +70,7 @@ def lanczos(
     of the largest eigenvalue by a share ε with probability at most 1.648 √n exp(-√ε (2j - 1))).
 
     start: (n,) random numbers; its type and device are those of the computation.
-    steps: the most products to spend, not counting those for exact residuals.
+    steps: the most products to spend, not counting those for exact residuals; with ``rough``, of each matrix.
     tolerance: a pair has converged when its residual is at most tolerance·abs(λ), or ε^⅔·‖A‖, where ε is the spacing of
         floats: less is noise.
     risk: 1 leaves the search for missed eigenvalues out.
@@ -80,8 +80,9 @@ def lanczos(
     least: products to give the first chain at least, for the sake of finer nodes and weights.
     exact: compute the residuals with the matrix, at ``top`` more products, rather than report Lanczos' bound.
     rough: the same matrix, faster and with noise, such as in TF32. The vectors are found with it, their eigenvalues and
-        residuals with ``matvec``: a Rayleigh quotient is off by the square of what its vector is off by. Where a pair
-        has not converged by then, all is done again with ``matvec``.
+        residuals with ``matvec``, at ``top`` products: a Rayleigh quotient is off by the square of what its vector is
+        off by. Where a pair has not converged by then, ``top`` more refine them all; where that is not enough, all is
+        done again with ``matvec``.
     generator: for the random vectors of the search, on the device of ``start``; None is one with a seed of its own.
 
     >>> found = lanczos(lambda v: torch.arange(9.0) * v, torch.ones(9), top=2)
@@ -100,10 +101,10 @@ def lanczos(
     if rough is not None:
         same: dict[str, Any] = {"top": top, "steps": steps, "tolerance": tolerance, "risk": risk, "rows": rows}
         near = lanczos(rough, start, **same, every=every, least=least, exact=False, generator=generator)
-        measured = _measured(near, matvec, tolerance, 0.0)
-        if bool(near.converged.all() & measured.converged.all()):
-            return measured
-        spent = measured.products
+        refined = _refined(near, matvec, tolerance)
+        if bool(near.converged.all() & refined.converged.all()):
+            return refined
+        spent = refined.products
     capacity = rows_that_fit(start, min(rows, steps + 1, n + 1), min(top + LEAST_ROOM, steps + 1, n + 1))
     krylov = Krylov(matvec, start, capacity)
     ahead, complete = max(every, top, least), False
@@ -152,6 +153,42 @@ def _measured(found: Spectrum, matvec: Matvec, tolerance: float, noise: float) -
     converged = residuals <= _limits(values, tolerance, noise)
     own: dict[str, Any] = {"eigenvalues": values, "residuals": residuals, "converged": converged, "vectors": vectors}
     return replace(found, **own, exact=True, products=found.products + len(values))
+
+
+def _refined(found: Spectrum, matvec: Matvec, tolerance: float) -> Spectrum:
+    """Pairs of a rough matrix, measured with the true one, A; refined by Rayleigh–Ritz where they have not converged.
+
+    What a vector v is off by is (A − λ)⁻¹r, with r = Av − λv. Noise of rough products lies nearly all in directions
+    of little curvature, where that is −r/λ: so the span of the vectors and their residuals holds what they lack.
+    """
+    basis, top = found.vectors, len(found.vectors)
+    images = torch.stack([matvec(v).detach() for v in basis])
+    found = _ritz_pairs(found, basis, images, tolerance)
+    if bool(found.converged.all()):
+        return found
+    residuals = images - (basis * images).sum(1, keepdim=True) * basis
+    for _ in range(2):  # once more for what rounding left
+        residuals = torch.linalg.qr((residuals - (residuals @ basis.T) @ basis).T).Q.T
+    basis, images = (
+        torch.cat([basis, residuals]),
+        torch.cat([images, torch.stack([matvec(r).detach() for r in residuals])]),
+    )
+    return _ritz_pairs(found, basis, images, tolerance, top=top)
+
+
+def _ritz_pairs(
+    found: Spectrum, basis: Tensor, images: Tensor, tolerance: float, *, top: int | None = None
+) -> Spectrum:
+    """The best pairs in the span of orthonormal vectors (k, n), of which the matrix makes ``images``."""
+    products = found.products + len(basis) - (len(found.vectors) if found.exact else 0)
+    inner = (basis @ images.T).double()
+    values, turns = torch.linalg.eigh((inner + inner.T) / 2)
+    values, turns = values.flip(0)[:top], turns.flip(1)[:, :top].T.to(basis.dtype)
+    vectors = turns @ basis
+    off = (turns @ images - values[:, None].to(basis.dtype) * vectors).norm(dim=1).double().cpu()
+    values = values.cpu()
+    own: dict[str, Any] = {"eigenvalues": values, "residuals": off, "converged": off <= _limits(values, tolerance, 0.0)}
+    return replace(found, **own, vectors=vectors, exact=True, products=products)
 
 
 def eigenvalues(

@@ -42,7 +42,8 @@ def top_eigenvalues(subject: Subject, told: Curvature) -> tuple[Finding, ...]:
     chosen = draw(len(split), told.images or told.usual_images(subject.device.type), subject.seed, "curvature/images")
     matrix = "generalised Gauss-Newton" if ggn else "Hessian"
     settings = {"matrix": matrix, "loss": "mean cross-entropy", "split": name, "images": len(chosen)}
-    settings |= {"augmentation": "none", "precision": "fp32", "tolerance": TOLERANCE, "seed": subject.seed}
+    precision = "fp32; vectors and density in tf32" if subject.device.type == "cuda" else "fp32"
+    settings |= {"augmentation": "none", "precision": precision, "tolerance": TOLERANCE, "seed": subject.seed}
     try:
         found = spectrum(subject, split.subset(chosen), ggn=ggn)
     except NoSpectrum as reason:
@@ -78,7 +79,7 @@ def batches(subject: Subject, split: Split) -> Iterator[tuple[Tensor, Tensor]]:
     if subject.device.type == "cuda":
         _, height, width = split.shape
         size *= LARGER if LARGER * size * height * width <= PIXELS else 1
-        size = -(-len(split) // -(-len(split) // size))  # as many batches, of one size: kernels are chosen once
+        size = -(-len(split) // -(-len(split) // size))  # as many batches, of one size
     loader = make_loader(split, batch_size=size, device=subject.device, workers=subject.workers)
     for batch in loader.batches(torch.arange(len(split))):
         yield to_float(batch.x), batch.y
