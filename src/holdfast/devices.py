@@ -87,8 +87,8 @@ def tf32_as_asked(precision: str) -> Iterator[None]:
 def exact(device: torch.device, *, search: bool = False) -> Iterator[None]:
     """All digits of float32, for derivatives that shorter formats would drown in noise.
 
-    search: for kernels. Second derivatives as torch makes them are so odd that it takes a minute; those of
-    ``holdfast.curvature`` are ordinary convolutions.
+    search: for the fastest kernels, which pays where the same shapes come often. Not for second derivatives: those that
+    torch makes are so odd that the search takes a minute.
     """
     plain = kernels("fp32", deterministic=False, search=search) if device.type == "cuda" else nullcontext()
     with plain, torch.autocast(device.type, enabled=False):

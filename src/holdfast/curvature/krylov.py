@@ -38,6 +38,7 @@ def free_bytes(device: torch.device) -> int:
 SKEW = 0.01
 """A matrix further from symmetric than this, relative to its size, is refused; float32 stays below 1e-5."""
 ALIGNED = 128
+"""Every row of a basis begins at a multiple of so many numbers."""
 CHUNK = 1 << 18
 """Columns of the rows that are combined at a time: bounds the memory this takes."""
 
@@ -83,8 +84,7 @@ class Krylov:
         self.matvec = matvec
         self.size = len(start)
         self.bounded = capacity <= self.size  # whether there are fewer rows than the matrix could fill
-        # Every row begins at a multiple of ALIGNED numbers: libraries choose their kernels by that too, and would
-        # choose them anew for a row that begins elsewhere.
+        # Libraries choose their kernels by where a row begins too, and would choose anew for one that begins elsewhere.
         self.rows = start.new_empty(capacity, -(-self.size // ALIGNED) * ALIGNED)[:, : self.size]
         self.columns = start.new_zeros(capacity, capacity)
         self.apart = start.new_empty(0, self.size)
