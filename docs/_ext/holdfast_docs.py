@@ -33,7 +33,10 @@ REPORTS = {"shortcut": DOCS / "sample" / "audit", "fashion": DOCS / "gallery" / 
 """Reports of the gallery, and the findings that they are made of."""
 PAPERS = DOCS.parent / "papers"
 LINK = re.compile(r"(?<!!)\[([^\]\n]+)\]\(([^)\s]+)\)")
+TABLE = re.compile(r"(?<=^<!-- table: )([\w-]+ -->\n)(\|.*?\n)(\|.*?\n)((?:\|.*\n)+)", re.M)
+TOGETHER = re.compile(r"(?<=\d) (?=%)| ± ")
 NEEDED = {Needs.GROUPS: "group labels", Needs.UNLABELLED: "images without labels"}
+LONGEST_FLAG = 28
 FACTS = re.compile(r"^```\{facts\} (\w+) (.+)$", re.M)
 
 
@@ -159,13 +162,40 @@ def help_of(command: str) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", text.getvalue()).strip()
 
 
+def mark_long_code(_app: Sphinx, tree: nodes.document, _name: str) -> None:
+    """Code in the text with a word longer than a flag may break within it (flags.css)."""
+    for code in tree.findall(nodes.literal):
+        if max(map(len, code.astext().split()), default=0) > LONGEST_FLAG:
+            code["classes"].append("long")
+
+
+def keep_together(_app: Sphinx, tree: nodes.document, _name: str) -> None:
+    """No line ends between a number and its percent sign, or around ±."""
+    for text in list(tree.findall(nodes.Text)):
+        if TOGETHER.search(text) and not isinstance(text.parent, nodes.literal | nodes.literal_block):
+            text.parent.replace(text, nodes.Text(TOGETHER.sub(lambda found: found[0].replace(" ", "\xa0"), text)))
+
+
 def put_paper(_app: Sphinx, name: str, source: list[str]) -> None:
     """A page of results is the README of its paper, with links that lead where they do there."""
     folder, _, stem = name.partition("/")
     if folder != "results" or stem == "index":
         return
     place = PAPERS if stem == "overview" else PAPERS / stem
-    source[0] = LINK.sub(lambda found: _link(found[1], found[2], place), (place / "README.md").read_text("utf-8"))
+    text = TABLE.sub(without_empty_rows, (place / "README.md").read_text("utf-8"))
+    source[0] = LINK.sub(lambda found: _link(found[1], found[2], place), text)
+
+
+def without_empty_rows(found: re.Match[str]) -> str:
+    """A table of results with the rows that have no number yet in one sentence below it."""
+    mark, head, rule, rows = found.groups()
+    shown, missing = [], []
+    for row in rows.splitlines(keepends=True):
+        name, *cells = (cell.strip() for cell in row.strip().strip("|").split("|"))
+        empty = "not run yet" in cells and {*cells} <= {"not run yet", "", "–", "0"}
+        (missing if empty else shown).append(name if empty else row)
+    said = f"\n*Not run yet:* {'; '.join(missing)}.\n\n" if missing else ""
+    return mark + (head + rule + "".join(shown) if shown else "") + said
 
 
 def _link(text: str, target: str, place: Path) -> str:
@@ -179,7 +209,8 @@ def _link(text: str, target: str, place: Path) -> str:
     if whole.is_relative_to(PAPERS) and whole.name == "README.md":
         page = "overview" if whole.parent == PAPERS else whole.parent.name
         return f"[{text}]({page}.md{mark}{anchor})"
-    return f"{text} (`{whole.relative_to(DOCS.parent).as_posix()}`)"
+    name = whole.relative_to(DOCS.parent).as_posix()
+    return f"`{name}`" if name.endswith(text) else f"{text} (`{name}`)"
 
 
 def write_reports(app: Sphinx, error: Exception | None) -> None:
@@ -219,6 +250,8 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("overview", Overview)
     app.add_directive("help", Help)
     app.connect("source-read", put_paper)
+    app.connect("doctree-resolved", mark_long_code)
+    app.connect("doctree-resolved", keep_together)
     app.connect("build-finished", write_reports)
     app.connect("build-finished", write_llms)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
