@@ -176,12 +176,14 @@ def keep_together(_app: Sphinx, tree: nodes.document, _name: str) -> None:
             text.parent.replace(text, nodes.Text(TOGETHER.sub(lambda found: found[0].replace(" ", "\xa0"), text)))
 
 
-def put_paper(_app: Sphinx, name: str, source: list[str]) -> None:
+def put_paper(app: Sphinx | None, name: str, source: list[str]) -> None:
     """A page of results is the README of its paper, with links that lead where they do there."""
     folder, _, stem = name.partition("/")
     if folder != "results" or stem == "index":
         return
     place = PAPERS if stem == "overview" else PAPERS / stem
+    if app is not None:
+        app.env.note_dependency(str(place / "README.md"))
     text = TABLE.sub(without_empty_rows, (place / "README.md").read_text("utf-8"))
     source[0] = LINK.sub(lambda found: _link(found[1], found[2], place), text)
 
