@@ -35,8 +35,11 @@ PAPERS = DOCS.parent / "papers"
 LINK = re.compile(r"(?<!!)\[([^\]\n]+)\]\(([^)\s]+)\)")
 TABLE = re.compile(r"(?<=^<!-- table: )([\w-]+ -->\n)(\|.*?\n)(\|.*?\n)((?:\|.*\n)+)", re.M)
 TOGETHER = re.compile(r"(?<=\d) (?=%)| ± ")
+IN_CELLS = re.compile(rf"{TOGETHER.pattern}|(?<=\d) (?:to|/) (?=[+−-]?\d)")
 NEEDED = {Needs.GROUPS: "group labels", Needs.UNLABELLED: "images without labels"}
 LONGEST_FLAG = 28
+MANY = 6
+SHORT_CELL = 60
 FACTS = re.compile(r"^```\{facts\} (\w+) (.+)$", re.M)
 
 
@@ -170,10 +173,19 @@ def mark_long_code(_app: Sphinx, tree: nodes.document, _name: str) -> None:
 
 
 def keep_together(_app: Sphinx, tree: nodes.document, _name: str) -> None:
-    """No line ends between a number and its percent sign, or around ±."""
+    """No line ends between a number and its percent sign, or around ±, nor within an interval in a table."""
+    cells = {id(text) for cell in tree.findall(nodes.entry) for text in cell.findall(nodes.Text)}
     for text in list(tree.findall(nodes.Text)):
-        if TOGETHER.search(text) and not isinstance(text.parent, nodes.literal | nodes.literal_block):
-            text.parent.replace(text, nodes.Text(TOGETHER.sub(lambda found: found[0].replace(" ", "\xa0"), text)))
+        pattern = IN_CELLS if id(text) in cells else TOGETHER
+        if pattern.search(text) and not isinstance(text.parent, nodes.literal | nodes.literal_block):
+            text.parent.replace(text, nodes.Text(pattern.sub(lambda found: found[0].replace(" ", "\xa0"), text)))
+
+
+def mark_prose_cells(_app: Sphinx, tree: nodes.document, _name: str) -> None:
+    """A cell with sentences is not squeezed on a phone (cards.css); its table scrolls instead."""
+    for cell in tree.findall(nodes.entry):
+        if len(cell.astext()) > SHORT_CELL:
+            cell["classes"].append("prose")
 
 
 def put_paper(app: Sphinx | None, name: str, source: list[str]) -> None:
@@ -196,6 +208,8 @@ def without_empty_rows(found: re.Match[str]) -> str:
         name, *cells = (cell.strip() for cell in row.strip().strip("|").split("|"))
         empty = "not run yet" in cells and {*cells} <= {"not run yet", "", "–", "0"}
         (missing if empty else shown).append(name if empty else row)
+    if not shown and len(missing) > MANY:
+        return f"{mark}\n*None of the {len(missing)} rows of this table has been run yet.*\n\n"
     said = f"\n*Not run yet:* {'; '.join(missing)}.\n\n" if missing else ""
     return mark + (head + rule + "".join(shown) if shown else "") + said
 
@@ -254,6 +268,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("source-read", put_paper)
     app.connect("doctree-resolved", mark_long_code)
     app.connect("doctree-resolved", keep_together)
+    app.connect("doctree-resolved", mark_prose_cells)
     app.connect("build-finished", write_reports)
     app.connect("build-finished", write_llms)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
