@@ -247,17 +247,27 @@ def write_llms(app: Sphinx, error: Exception | None) -> None:
     for section in ("tutorials", "how-to", "methods", "gallery", "results", "reference"):
         lines += ["", f"## {section.replace('-', ' ').capitalize()}", ""]
         for page in sorted(p for p in app.env.found_docs if p.startswith(f"{section}/")):
-            source = Path(app.env.doc2path(page)).read_text(encoding="utf-8")
+            source = page_source(app, page).read_text(encoding="utf-8")
             lines.append(f"- [{app.env.titles[page].astext()}]({page}.html){first_sentence(source)}")
     (Path(app.outdir) / "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+def page_source(app: Sphinx, page: str) -> Path:
+    """The file with the text of a page; of a page of results it is the README of its paper."""
+    folder, _, stem = page.partition("/")
+    if folder != "results" or stem == "index":
+        return Path(app.env.doc2path(page))
+    return (PAPERS if stem == "overview" else PAPERS / stem) / "README.md"
+
+
 def first_sentence(source: str) -> str:
-    """The first sentence below the title of a page, without its markup."""
+    """The first sentence below the title of a page, without its markup and without how long a tutorial takes."""
+    source = re.sub(r"^(`{3,}|:{3,}).*?^\1$", "", source, flags=re.M | re.S)
     for paragraph in re.split(r"\n\s*\n", source)[1:]:
-        plain = re.sub(r"[*`]|\]\([^)]*\)|\[|<[^>]*>", "", " ".join(paragraph.split()))
+        plain = re.sub(r"\{[\w:]+\}|[*`]|\]\([^)]*\)|\[|<[^>]*>", "", " ".join(paragraph.split()))
+        plain = re.sub(r"^\d+ minutes[.,] ", "", plain)
         if plain and plain[0].isalnum():
-            return ": " + re.split(r"(?<=[.:?]) ", plain)[0].rstrip(":.")
+            return ": " + re.split(r"(?<=[.?]) ", plain)[0].rstrip(":.")
     return ""
 
 
