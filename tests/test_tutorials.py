@@ -17,7 +17,7 @@ BLOCK = re.compile(r"(?:^<!-- exits with (\d+) -->\n)?^```(python|console)\n(.*?
 
 
 def typed(block: str) -> list[list[str]]:
-    return [shlex.split(line.removeprefix("$ "), comments=True) for line in block.splitlines()]
+    return [shlex.split(line.removeprefix("$ "), comments=True) for line in block.replace("\\\n", " ").splitlines()]
 
 
 @pytest.mark.slow

@@ -33,7 +33,13 @@ REPORTS = {"shortcut": DOCS / "sample" / "audit", "fashion": DOCS / "gallery" / 
 """Reports of the gallery, and the findings that they are made of."""
 PAPERS = DOCS.parent / "papers"
 LINK = re.compile(r"(?<!!)\[([^\]\n]+)\]\(([^)\s]+)\)")
+TABLE = re.compile(r"(?<=^<!-- table: )([\w-]+ -->\n)(\|.*?\n)(\|.*?\n)((?:\|.*\n)+)", re.M)
+TOGETHER = re.compile(r"(?<=\d) (?=%)| ± ")
+IN_CELLS = re.compile(rf"{TOGETHER.pattern}|(?<=\d) (?:to|/) (?=[+−-]?\d)")
 NEEDED = {Needs.GROUPS: "group labels", Needs.UNLABELLED: "images without labels"}
+LONGEST_FLAG = 28
+MANY = 6
+SHORT_CELL = 60
 FACTS = re.compile(r"^```\{facts\} (\w+) (.+)$", re.M)
 
 
@@ -159,13 +165,53 @@ def help_of(command: str) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", text.getvalue()).strip()
 
 
-def put_paper(_app: Sphinx, name: str, source: list[str]) -> None:
+def mark_long_code(_app: Sphinx, tree: nodes.document, _name: str) -> None:
+    """Code in the text with a word longer than a flag may break within it (flags.css)."""
+    for code in tree.findall(nodes.literal):
+        if max(map(len, code.astext().split()), default=0) > LONGEST_FLAG:
+            code["classes"].append("long")
+
+
+def keep_together(_app: Sphinx, tree: nodes.document, _name: str) -> None:
+    """No line ends between a number and its percent sign, or around ±, nor within an interval in a table."""
+    cells = {id(text) for cell in tree.findall(nodes.entry) for text in cell.findall(nodes.Text)}
+    for text in list(tree.findall(nodes.Text)):
+        pattern = IN_CELLS if id(text) in cells else TOGETHER
+        if pattern.search(text) and not isinstance(text.parent, nodes.literal | nodes.literal_block):
+            text.parent.replace(text, nodes.Text(pattern.sub(lambda found: found[0].replace(" ", "\xa0"), text)))
+
+
+def mark_prose_cells(_app: Sphinx, tree: nodes.document, _name: str) -> None:
+    """A cell with sentences is not squeezed on a phone (cards.css); its table scrolls instead."""
+    for cell in tree.findall(nodes.entry):
+        if len(cell.astext()) > SHORT_CELL:
+            cell["classes"].append("prose")
+
+
+def put_paper(app: Sphinx | None, name: str, source: list[str]) -> None:
     """A page of results is the README of its paper, with links that lead where they do there."""
     folder, _, stem = name.partition("/")
     if folder != "results" or stem == "index":
         return
     place = PAPERS if stem == "overview" else PAPERS / stem
-    source[0] = LINK.sub(lambda found: _link(found[1], found[2], place), (place / "README.md").read_text("utf-8"))
+    if app is not None:
+        app.env.note_dependency(str(place / "README.md"))
+    text = TABLE.sub(without_empty_rows, (place / "README.md").read_text("utf-8"))
+    source[0] = LINK.sub(lambda found: _link(found[1], found[2], place), text)
+
+
+def without_empty_rows(found: re.Match[str]) -> str:
+    """A table of results with the rows that have no number yet in one sentence below it."""
+    mark, head, rule, rows = found.groups()
+    shown, missing = [], []
+    for row in rows.splitlines(keepends=True):
+        name, *cells = (cell.strip() for cell in row.strip().strip("|").split("|"))
+        empty = "not run yet" in cells and {*cells} <= {"not run yet", "", "–", "0"}
+        (missing if empty else shown).append(name if empty else row)
+    if not shown and len(missing) > MANY:
+        return f"{mark}\n*None of the {len(missing)} rows of this table has been run yet.*\n\n"
+    said = f"\n*Not run yet:* {'; '.join(missing)}.\n\n" if missing else ""
+    return mark + (head + rule + "".join(shown) if shown else "") + said
 
 
 def _link(text: str, target: str, place: Path) -> str:
@@ -179,7 +225,8 @@ def _link(text: str, target: str, place: Path) -> str:
     if whole.is_relative_to(PAPERS) and whole.name == "README.md":
         page = "overview" if whole.parent == PAPERS else whole.parent.name
         return f"[{text}]({page}.md{mark}{anchor})"
-    return f"{text} (`{whole.relative_to(DOCS.parent).as_posix()}`)"
+    name = whole.relative_to(DOCS.parent).as_posix()
+    return f"`{name}`" if name.endswith(text) else f"{text} (`{name}`)"
 
 
 def write_reports(app: Sphinx, error: Exception | None) -> None:
@@ -200,17 +247,27 @@ def write_llms(app: Sphinx, error: Exception | None) -> None:
     for section in ("tutorials", "how-to", "methods", "gallery", "results", "reference"):
         lines += ["", f"## {section.replace('-', ' ').capitalize()}", ""]
         for page in sorted(p for p in app.env.found_docs if p.startswith(f"{section}/")):
-            source = Path(app.env.doc2path(page)).read_text(encoding="utf-8")
+            source = page_source(app, page).read_text(encoding="utf-8")
             lines.append(f"- [{app.env.titles[page].astext()}]({page}.html){first_sentence(source)}")
     (Path(app.outdir) / "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+def page_source(app: Sphinx, page: str) -> Path:
+    """The file with the text of a page; of a page of results it is the README of its paper."""
+    folder, _, stem = page.partition("/")
+    if folder != "results" or stem == "index":
+        return Path(app.env.doc2path(page))
+    return (PAPERS if stem == "overview" else PAPERS / stem) / "README.md"
+
+
 def first_sentence(source: str) -> str:
-    """The first sentence below the title of a page, without its markup."""
+    """The first sentence below the title of a page, without its markup and without how long a tutorial takes."""
+    source = re.sub(r"^(`{3,}|:{3,}).*?^\1$", "", source, flags=re.M | re.S)
     for paragraph in re.split(r"\n\s*\n", source)[1:]:
-        plain = re.sub(r"[*`]|\]\([^)]*\)|\[|<[^>]*>", "", " ".join(paragraph.split()))
+        plain = re.sub(r"\{[\w:]+\}|[*`]|\]\([^)]*\)|\[|<[^>]*>", "", " ".join(paragraph.split()))
+        plain = re.sub(r"^\d+ minutes[.,] ", "", plain)
         if plain and plain[0].isalnum():
-            return ": " + re.split(r"(?<=[.:?]) ", plain)[0].rstrip(":.")
+            return ": " + re.split(r"(?<=[.?]) ", plain)[0].rstrip(":.")
     return ""
 
 
@@ -219,6 +276,9 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("overview", Overview)
     app.add_directive("help", Help)
     app.connect("source-read", put_paper)
+    app.connect("doctree-resolved", mark_long_code)
+    app.connect("doctree-resolved", keep_together)
+    app.connect("doctree-resolved", mark_prose_cells)
     app.connect("build-finished", write_reports)
     app.connect("build-finished", write_llms)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
