@@ -22,7 +22,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from holdfast.cli import COMMANDS, main
+from holdfast.cli import main
 from holdfast.parts import ASCENTS, METHODS
 from holdfast.reports.html import report_folders
 from holdfast.types import Needs
@@ -51,11 +51,12 @@ def setting_docs(made: type) -> dict[str, str]:
     return found
 
 
-def shown_default(value: Any) -> str:
+def shown_default(value: Any, about: str) -> str:
+    """A default as the table has it; where it is None, the words beside it may say what is taken instead."""
     if value is MISSING:
         return "must be given"
     if value is None:
-        return "follows"
+        return "computed" if "default:" in about else "not set"
     if isinstance(value, bool):
         return "on" if value else "off"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
@@ -79,7 +80,7 @@ def facts_of(kind: str, name: str) -> str:
     cost = "1, as plain training" if part.passes == 1 and kind == "method" else passes_of(kind, name)
     lines += [f"**Passes per step:** {cost}. **Needs:** {', '.join(needs) or 'nothing beyond labelled images'}.", ""]
     said = setting_docs(part.made)
-    rows = [(f.name, shown_default(f.default), said.get(f.name, "")) for f in fields(part.made)]
+    rows = [(f.name, shown_default(f.default, said.get(f.name, "")), said.get(f.name, "")) for f in fields(part.made)]
     if rows:
         lines += ["| setting | default | what it is |", "|---|---|---|"]
         flags = [f"`--{kind}.{name.replace('_', '-')}`" for name, _, _ in rows]
@@ -124,14 +125,6 @@ class Overview(SphinxDirective):
         return self.parse_text_to_nodes("\n".join(rows))
 
 
-HELP: dict[str, str] = {}
-"""Of every command, as it was before conf.py simplified the types of settings for the reference."""
-
-
-def remember_help() -> None:
-    HELP.update((command, help_of(command)) for command in COMMANDS)
-
-
 class Help(SphinxDirective):
     """``{help} train``: what the command prints for --help."""
 
@@ -139,7 +132,7 @@ class Help(SphinxDirective):
     final_argument_whitespace = True
 
     def run(self) -> list[nodes.Node]:
-        text = HELP[self.arguments[0]]
+        text = help_of(self.arguments[0])
         return [nodes.literal_block(text, text, language="text", classes=["help"])]
 
 
@@ -214,11 +207,19 @@ def first_sentence(source: str) -> str:
     return ""
 
 
+def mark_flags(_app: Sphinx, tree: nodes.document) -> None:
+    """Flags in code get a class of their own: their style keeps ``--resume`` on one line."""
+    for literal in tree.findall(nodes.literal):
+        if re.search(r"(?<!\S)-", literal.astext()):
+            literal["classes"].append("flag")
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("facts", Facts)
     app.add_directive("overview", Overview)
     app.add_directive("help", Help)
     app.connect("source-read", put_paper)
+    app.connect("doctree-read", mark_flags)
     app.connect("build-finished", write_reports)
     app.connect("build-finished", write_llms)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
