@@ -20,6 +20,7 @@ smartquotes = False  # it makes one long dash of the two of a flag
 
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
+autodoc_inherit_docstrings = False  # torch's are long, and those of our bases stand once, with the base
 autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
 python_display_short_literal_types = True

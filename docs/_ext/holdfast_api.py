@@ -12,6 +12,9 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 import sphinx.util.typing
 from numpy.typing import ArrayLike
 from sphinx.application import Sphinx
+from sphinx.pycode import ModuleAnalyzer
+
+from holdfast.settings import training
 
 ARRAY_LIKE = frozenset(get_args(ArrayLike))
 FIELD = r"[a-z_]\w*(?:, [a-z_]\w*)*: "
@@ -53,7 +56,9 @@ def shorten_signature(
     def value(found: re.Match[str]) -> str:
         return f"= {known[found[1]]!r}" if isinstance(known.get(found[1]), plain) else found[0]
 
-    return re.sub(r"= ([A-Z][A-Z_]+)\b(?!\.)", value, signature), returned
+    short = re.sub(r"= ([A-Z][A-Z_]+)\b(?!\.)", value, signature)
+    short = re.sub(r"<factory>", "...", short)  # Sphinx cannot parse what stands in angle brackets
+    return re.sub(r"<(\w+\.\w+): [^>]*>", r"\1", short), returned
 
 
 def is_settings(obj: Any) -> bool:
@@ -61,16 +66,23 @@ def is_settings(obj: Any) -> bool:
     return is_dataclass(obj) and getattr(obj, "__module__", "").startswith("holdfast.settings.")
 
 
-def put_help(_app: Any, what: str, name: str, _obj: Any, _options: Any, lines: list[str]) -> None:
-    """What help says of a setting that has no text below it: several commands share the words."""
-    if what != "attribute" or any(lines):
-        return
-    path, _, field = name.rpartition(".")
-    module, _, owner = path.rpartition(".")
-    kind = getattr(sys.modules.get(module), owner, None)
-    if is_dataclass(kind):
-        hint = get_type_hints(kind, include_extras=True).get(field)
-        lines[:] = [told.help for told in getattr(hint, "__metadata__", ()) if getattr(told, "help", None)] or lines
+def put_help() -> None:
+    """Settings that have no text below them, because several commands share the words, get what help says of them."""
+    analyzer = ModuleAnalyzer.for_module(training.__name__)
+    analyzer.analyze()
+    for kind in filter(is_settings, vars(training).values()):
+        for field, hint in get_type_hints(kind, include_extras=True).items():
+            told = [said.help for said in getattr(hint, "__metadata__", ()) if getattr(said, "help", None)]
+            if told:
+                analyzer.attr_docs.setdefault((kind.__name__, field), [*told, ""])
+
+
+def link_pages(_app: Any, what: str, _name: str, _obj: Any, _options: Any, lines: list[str]) -> None:
+    """Pages that a docstring names become links; "Open this file ..." is for those who read the file."""
+    text = re.sub(r"`{0,2}docs/([a-z-]+/[\w-]+)\.md`{0,2}", r":doc:`/\1`", "\n".join(lines))
+    if what == "module":
+        text = re.sub(r"\s+Open this file [^.]*\.(?=\s|$)", "", text)
+    lines[:] = text.split("\n")
 
 
 def list_fields(_app: Any, _what: str, _name: str, obj: Any, _options: Any, lines: list[str]) -> None:
@@ -110,9 +122,9 @@ def _defined(text: str, starts: list[int]) -> list[str]:
     return made
 
 
-def put_names(_app: Any, what: str, name: str, obj: Any, _options: Any, lines: list[str]) -> None:
+def put_names(_app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Below the text of a module, a table of what it offers, each with the first sentence about it."""
-    found = public(obj) if what == "module" else {}
+    found = public(obj) if what == "module" and options.get("members") else {}
     if len(found) < LEAST:
         return
     lines += ["", ".. list-table::", "   :widths: auto", "   :class: names", ""]
@@ -122,9 +134,9 @@ def put_names(_app: Any, what: str, name: str, obj: Any, _options: Any, lines: l
 
 
 def first_sentence(text: str) -> str:
-    """The first sentence of a docstring, with what is in brackets after it."""
+    """The first sentence of a docstring."""
     paragraph = " ".join(inspect.cleandoc(text).split("\n\n")[0].split())
-    return re.split(rf"(?<=[.:]) (?={FIELD}|[A-Z`])(?!\w*\))", paragraph, maxsplit=1)[0].removesuffix(":")
+    return re.split(rf"(?<=\.) (?={FIELD}|[A-Z`])", paragraph, maxsplit=1)[0]
 
 
 def public(module: Any) -> dict[str, Any]:
@@ -140,9 +152,9 @@ def public(module: Any) -> dict[str, Any]:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    app.connect("builder-inited", lambda _app: shorten_types())
+    app.connect("builder-inited", lambda _app: (shorten_types(), put_help()))
     app.connect("autodoc-process-signature", shorten_signature)
-    app.connect("autodoc-process-docstring", put_help)
+    app.connect("autodoc-process-docstring", link_pages)
     app.connect("autodoc-process-docstring", list_fields)
     app.connect("autodoc-process-docstring", put_names)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

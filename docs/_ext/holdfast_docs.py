@@ -2,7 +2,8 @@
 
 ``{facts} method mixup`` is the box of a method's card: flag, cost, what it needs, and its settings with their defaults.
 ``{overview} method`` is a table of all of them, each with its card. ``{help} train`` is the help of a command, as its
-parser prints it. The gallery's reports are rendered from their findings, and llms.txt lists every page.
+parser prints it; ``{commands}`` and ``{modules} attacks data`` are tables of their pages. The gallery's reports are
+rendered from their findings, and llms.txt lists every page.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import re
 import textwrap
 from contextlib import redirect_stdout
 from dataclasses import MISSING, fields
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from holdfast.cli import main
+from holdfast.cli import COMMANDS, main
 from holdfast.parts import ASCENTS, METHODS
 from holdfast.reports.html import report_folders
 from holdfast.types import Needs
@@ -152,6 +154,37 @@ def help_of(command: str) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", text.getvalue()).strip()
 
 
+class Commands(SphinxDirective):
+    """``{commands}``: every command with its first line of help, in the order of ``holdfast --help``."""
+
+    def run(self) -> list[nodes.Node]:
+        rows = ["| command | what it does |", "|---|---|"]
+        for name, command in COMMANDS.items():
+            about = (command.__doc__ or "").splitlines()[0]
+            rows.append(f"| [`holdfast {name}`]({name.replace(' ', '-')}.md) | {about} |")
+        return self.parse_text_to_nodes("\n".join(rows))
+
+
+class Modules(SphinxDirective):
+    """``{modules} attacks data``: modules of the package with the first sentence about each."""
+
+    required_arguments = 1
+    final_argument_whitespace = True
+
+    def run(self) -> list[nodes.Node]:
+        rows = ["| module | what is in it |", "|---|---|"]
+        for name in self.arguments[0].split():
+            full = "holdfast" if name == "holdfast" else f"holdfast.{name}"
+            rows.append(f"| [`{full}`]({name}.md) | {about_module(full)} |")
+        return self.parse_text_to_nodes("\n".join(rows))
+
+
+def about_module(name: str) -> str:
+    """The first sentence of a module's docstring."""
+    text = " ".join((import_module(name).__doc__ or "").split("\n\n")[0].split()).replace("``", "`")
+    return re.split(r"(?<=\.) (?=[A-Z])", text)[0].removeprefix("holdfast: ")
+
+
 def put_paper(_app: Sphinx, name: str, source: list[str]) -> None:
     """A page of results is the README of its paper, with links that lead where they do there."""
     folder, _, stem = name.partition("/")
@@ -194,7 +227,9 @@ def write_llms(app: Sphinx, error: Exception | None) -> None:
         lines += ["", f"## {section.replace('-', ' ').capitalize()}", ""]
         for page in sorted(p for p in app.env.found_docs if p.startswith(f"{section}/")):
             source = Path(app.env.doc2path(page)).read_text(encoding="utf-8")
-            lines.append(f"- [{app.env.titles[page].astext()}]({page}.html){first_sentence(source)}")
+            module = re.search(r"^\.\. automodule:: (\S+)", source, re.M)
+            about = f": {about_module(module[1]).rstrip('.')}" if module else first_sentence(source)
+            lines.append(f"- [{app.env.titles[page].astext()}]({page}.html){about}")
     (Path(app.outdir) / "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
@@ -218,6 +253,8 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("facts", Facts)
     app.add_directive("overview", Overview)
     app.add_directive("help", Help)
+    app.add_directive("commands", Commands)
+    app.add_directive("modules", Modules)
     app.connect("source-read", put_paper)
     app.connect("doctree-read", mark_flags)
     app.connect("build-finished", write_reports)
