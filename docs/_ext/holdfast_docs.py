@@ -182,7 +182,8 @@ class Modules(SphinxDirective):
 def about_module(name: str) -> str:
     """The first sentence of a module's docstring."""
     text = " ".join((import_module(name).__doc__ or "").split("\n\n")[0].split()).replace("``", "`")
-    return re.split(r"(?<=\.) (?=[A-Z])", text)[0].removeprefix("holdfast: ")
+    first = re.split(r"(?<=\.) (?=[A-Z])", text)[0].removeprefix("holdfast: ")
+    return first[:1].upper() + first[1:]
 
 
 def put_paper(_app: Sphinx, name: str, source: list[str]) -> None:

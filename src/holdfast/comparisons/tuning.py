@@ -63,7 +63,7 @@ def tune(
       ("median" or "none"): trials that are behind half of the others at the same step are ended (one objective,
       val-average, only). ``storage``: URL of a database that several machines share, such as
       ``postgresql://user@host/db``;
-    - where to train: ``parallel``, ``threads``, ``engine``, ``address`` and ``lease``, as of ``holdfast.compare``;
+    - where to train: ``parallel``, ``threads``, ``engine``, ``address`` and ``lease``, as in ``holdfast.compare``;
     - what all trials share: those of ``holdfast.fit``.
 
     >>> import holdfast, tempfile
