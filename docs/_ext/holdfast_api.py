@@ -21,6 +21,7 @@ FIELD = r"[a-z_]\w*(?:, [a-z_]\w*)*: "
 LEAST = 3
 """Fewer names are seen without a table."""
 stringify = sphinx.util.typing.stringify_annotation
+restructure = sphinx.util.typing.restify
 
 
 def plain_type(annotation: Any, *args: Any, **kwargs: Any) -> str:
@@ -35,11 +36,19 @@ def plain_type(annotation: Any, *args: Any, **kwargs: Any) -> str:
     return stringify(annotation, *args, **kwargs)
 
 
+def plain_alias(annotation: Any, *args: Any, **kwargs: Any) -> str:
+    """The same for what a name is an alias of."""
+    bare = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+    return restructure(bare, *args, **kwargs)
+
+
 def shorten_types() -> None:
     """Sphinx has no setting for it: autodoc_type_aliases does not reach into unions."""
     for module in [*sys.modules.values()]:
         if getattr(module, "stringify_annotation", None) is stringify:
             module.stringify_annotation = plain_type  # type: ignore[attr-defined]
+        if getattr(module, "restify", None) is restructure:
+            module.restify = plain_alias  # type: ignore[attr-defined]
 
 
 def shorten_signature(

@@ -250,6 +250,14 @@ def mark_flags(_app: Sphinx, tree: nodes.document) -> None:
             literal["classes"].append("flag")
 
 
+def keep_numbers(_app: Sphinx, tree: nodes.document) -> None:
+    """No line breaks within ``70.1 ± 4.1`` and ``95 %``."""
+    for text in [*tree.findall(nodes.Text)]:
+        kept = re.sub(r"(?<=\d) (?=[%±])|(?<=±) (?=\d)", "\N{NO-BREAK SPACE}", text)
+        if kept != text and not isinstance(text.parent, nodes.literal | nodes.literal_block | nodes.raw):
+            text.parent.replace(text, nodes.Text(kept))
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("facts", Facts)
     app.add_directive("overview", Overview)
@@ -258,6 +266,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("modules", Modules)
     app.connect("source-read", put_paper)
     app.connect("doctree-read", mark_flags)
+    app.connect("doctree-read", keep_numbers)
     app.connect("build-finished", write_reports)
     app.connect("build-finished", write_llms)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

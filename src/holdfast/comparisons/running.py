@@ -79,7 +79,9 @@ def compare(
     progress: bool | None = None,
     **settings: Any,
 ) -> Comparison:
-    """Train cells of settings over seeds and compare them; see ``holdfast.comparisons.plans.make_plan`` for the cells.
+    """Train methods or settings over several seeds and compare them with a baseline.
+
+    Each combination of settings is a cell; ``holdfast.comparisons.plans.make_plan`` says how they are made.
 
     data: what ``holdfast.data.load`` takes, or what it returned; by default what the settings name. settings: the base
     settings, with the names of ``holdfast train``'s flags; they override the file ``config``, which overrides
