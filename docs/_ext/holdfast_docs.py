@@ -236,7 +236,8 @@ def write_llms(app: Sphinx, error: Exception | None) -> None:
 
 def first_sentence(source: str) -> str:
     """The first sentence below the title of a page, without its markup."""
-    for paragraph in re.split(r"\n\s*\n", source)[1:]:
+    prose = re.sub(r"^```.*?^```$", "", source, flags=re.M | re.S)
+    for paragraph in re.split(r"\n\s*\n", prose)[1:]:
         plain = re.sub(r"[*`]|\]\([^)]*\)|\[|<[^>]*>", "", " ".join(paragraph.split()))
         if plain and plain[0].isalnum():
             return ": " + re.split(r"(?<=[.:?]) ", plain)[0].rstrip(":.")
