@@ -133,8 +133,8 @@ def _defined(text: str, starts: list[int]) -> list[str]:
 
 def put_names(_app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Below the text of a module, a table of what it offers, each with the first sentence about it."""
-    found = public(obj) if what == "module" and options.get("members") else {}
-    left_out = options.get("exclude-members") or ()
+    found = public(obj) if what == "module" and getattr(options, "members", None) else {}
+    left_out = getattr(options, "exclude_members", None) or ()
     found = {short: own for short, own in found.items() if short not in left_out}
     if len(found) < LEAST:
         return
