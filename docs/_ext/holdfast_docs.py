@@ -2,7 +2,8 @@
 
 ``{facts} method mixup`` is the box of a method's card: flag, cost, what it needs, and its settings with their defaults.
 ``{overview} method`` is a table of all of them, each with its card. ``{help} train`` is the help of a command, as its
-parser prints it. The gallery's reports are rendered from their findings, and llms.txt lists every page.
+parser prints it; ``{commands}`` and ``{modules} attacks data`` are tables of their pages. The gallery's reports are
+rendered from their findings, and llms.txt lists every page.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import re
 import textwrap
 from contextlib import redirect_stdout
 from dataclasses import MISSING, fields
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +39,6 @@ TABLE = re.compile(r"(?<=^<!-- table: )([\w-]+ -->\n)(\|.*?\n)(\|.*?\n)((?:\|.*\
 TOGETHER = re.compile(r"(?<=\d) (?=%)| ± ")
 IN_CELLS = re.compile(rf"{TOGETHER.pattern}|(?<=\d) (?:to|/) (?=[+−-]?\d)")
 NEEDED = {Needs.GROUPS: "group labels", Needs.UNLABELLED: "images without labels"}
-LONGEST_FLAG = 28
 MANY = 6
 SHORT_CELL = 60
 FACTS = re.compile(r"^```\{facts\} (\w+) (.+)$", re.M)
@@ -57,11 +58,12 @@ def setting_docs(made: type) -> dict[str, str]:
     return found
 
 
-def shown_default(value: Any) -> str:
+def shown_default(value: Any, about: str) -> str:
+    """A default as the table has it; where it is None, the words beside it may say what is taken instead."""
     if value is MISSING:
         return "must be given"
     if value is None:
-        return "follows"
+        return "computed" if "default:" in about else "not set"
     if isinstance(value, bool):
         return "on" if value else "off"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
@@ -85,7 +87,7 @@ def facts_of(kind: str, name: str) -> str:
     cost = "1, as plain training" if part.passes == 1 and kind == "method" else passes_of(kind, name)
     lines += [f"**Passes per step:** {cost}. **Needs:** {', '.join(needs) or 'nothing beyond labelled images'}.", ""]
     said = setting_docs(part.made)
-    rows = [(f.name, shown_default(f.default), said.get(f.name, "")) for f in fields(part.made)]
+    rows = [(f.name, shown_default(f.default, said.get(f.name, "")), said.get(f.name, "")) for f in fields(part.made)]
     if rows:
         lines += ["| setting | default | what it is |", "|---|---|---|"]
         flags = [f"`--{kind}.{name.replace('_', '-')}`" for name, _, _ in rows]
@@ -130,14 +132,6 @@ class Overview(SphinxDirective):
         return self.parse_text_to_nodes("\n".join(rows))
 
 
-HELP: dict[str, str] = {}
-"""Of every command, as it was before conf.py simplified the types of settings for the reference."""
-
-
-def remember_help() -> None:
-    HELP.update((command, help_of(command)) for command in COMMANDS)
-
-
 class Help(SphinxDirective):
     """``{help} train``: what the command prints for --help."""
 
@@ -145,7 +139,7 @@ class Help(SphinxDirective):
     final_argument_whitespace = True
 
     def run(self) -> list[nodes.Node]:
-        text = HELP[self.arguments[0]]
+        text = help_of(self.arguments[0])
         return [nodes.literal_block(text, text, language="text", classes=["help"])]
 
 
@@ -165,19 +159,12 @@ def help_of(command: str) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", text.getvalue()).strip()
 
 
-def mark_long_code(_app: Sphinx, tree: nodes.document, _name: str) -> None:
-    """Code in the text with a word longer than a flag may break within it (flags.css)."""
-    for code in tree.findall(nodes.literal):
-        if max(map(len, code.astext().split()), default=0) > LONGEST_FLAG:
-            code["classes"].append("long")
-
-
 def keep_together(_app: Sphinx, tree: nodes.document, _name: str) -> None:
     """No line ends between a number and its percent sign, or around ±, nor within an interval in a table."""
     cells = {id(text) for cell in tree.findall(nodes.entry) for text in cell.findall(nodes.Text)}
     for text in list(tree.findall(nodes.Text)):
         pattern = IN_CELLS if id(text) in cells else TOGETHER
-        if pattern.search(text) and not isinstance(text.parent, nodes.literal | nodes.literal_block):
+        if pattern.search(text) and not isinstance(text.parent, nodes.literal | nodes.literal_block | nodes.raw):
             text.parent.replace(text, nodes.Text(pattern.sub(lambda found: found[0].replace(" ", "\xa0"), text)))
 
 
@@ -186,6 +173,38 @@ def mark_prose_cells(_app: Sphinx, tree: nodes.document, _name: str) -> None:
     for cell in tree.findall(nodes.entry):
         if len(cell.astext()) > SHORT_CELL:
             cell["classes"].append("prose")
+
+
+class Commands(SphinxDirective):
+    """``{commands}``: every command with its first line of help, in the order of ``holdfast --help``."""
+
+    def run(self) -> list[nodes.Node]:
+        rows = ["| command | what it does |", "|---|---|"]
+        for name, command in COMMANDS.items():
+            about = (command.__doc__ or "").splitlines()[0]
+            rows.append(f"| [`holdfast {name}`]({name.replace(' ', '-')}.md) | {about} |")
+        return self.parse_text_to_nodes("\n".join(rows))
+
+
+class Modules(SphinxDirective):
+    """``{modules} attacks data``: modules of the package with the first sentence about each."""
+
+    required_arguments = 1
+    final_argument_whitespace = True
+
+    def run(self) -> list[nodes.Node]:
+        rows = ["| module | what is in it |", "|---|---|"]
+        for name in self.arguments[0].split():
+            full = "holdfast" if name == "holdfast" else f"holdfast.{name}"
+            rows.append(f"| [`{full}`]({name}.md) | {about_module(full)} |")
+        return self.parse_text_to_nodes("\n".join(rows))
+
+
+def about_module(name: str) -> str:
+    """The first sentence of a module's docstring."""
+    text = " ".join((import_module(name).__doc__ or "").split("\n\n")[0].split()).replace("``", "`")
+    first = re.split(r"(?<=\.) (?=[A-Z])", text)[0].removeprefix("holdfast: ")
+    return first[:1].upper() + first[1:]
 
 
 def put_paper(app: Sphinx | None, name: str, source: list[str]) -> None:
@@ -248,7 +267,9 @@ def write_llms(app: Sphinx, error: Exception | None) -> None:
         lines += ["", f"## {section.replace('-', ' ').capitalize()}", ""]
         for page in sorted(p for p in app.env.found_docs if p.startswith(f"{section}/")):
             source = page_source(app, page).read_text(encoding="utf-8")
-            lines.append(f"- [{app.env.titles[page].astext()}]({page}.html){first_sentence(source)}")
+            module = re.search(r"^\.\. automodule:: (\S+)", source, re.M)
+            about = f": {about_module(module[1]).rstrip('.')}" if module else first_sentence(source)
+            lines.append(f"- [{app.env.titles[page].astext()}]({page}.html){about}")
     (Path(app.outdir) / "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
@@ -271,12 +292,21 @@ def first_sentence(source: str) -> str:
     return ""
 
 
+def mark_flags(_app: Sphinx, tree: nodes.document) -> None:
+    """Flags in code get a class of their own: their style keeps ``--resume`` on one line."""
+    for literal in tree.findall(nodes.literal):
+        if re.search(r"(?<!\S)-", literal.astext()):
+            literal["classes"].append("flag")
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("facts", Facts)
     app.add_directive("overview", Overview)
     app.add_directive("help", Help)
+    app.add_directive("commands", Commands)
+    app.add_directive("modules", Modules)
     app.connect("source-read", put_paper)
-    app.connect("doctree-resolved", mark_long_code)
+    app.connect("doctree-read", mark_flags)
     app.connect("doctree-resolved", keep_together)
     app.connect("doctree-resolved", mark_prose_cells)
     app.connect("build-finished", write_reports)

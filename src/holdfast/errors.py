@@ -56,9 +56,9 @@ class RankEnded(HoldfastError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal ended the work. Like Ctrl-C it is no Exception, so that nothing takes it for a crash.
+    """A signal ended the work. Like KeyboardInterrupt it is not an Exception, so that it is not taken for a crash.
 
-    message: how far it came. remedy: how to go on, where something was kept for that.
+    message: how far it came. remedy: how to resume, if something was saved.
     """
 
     def __init__(self, signum: int, message: str = "interrupted", *, remedy: str = "") -> None:

@@ -117,20 +117,21 @@ class Unit(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """Something an audit can find a number for: what it is called, its unit, and which way is better.
+    """Something that an audit measures: what it is called, its unit, and which way is better.
 
-    name: as in findings, gates and tables, such as "worst_group_accuracy". title: for people. gate: whether ``--fail-
-    under`` and ``--max-drop`` take it. headline: whether it is among the few numbers that stand for its check in a
-    report's overview, and headline_where what their part must say, such as {"strength": "1"}. digits: after the point,
-    for a plain number; four that count where it is None. part: the key of ``where`` that a gate names after an @, as in
-    robust_accuracy@8/255, and usual_part what it is where a gate names none. data_part: the parts are of the data, such
-    as its classes, and a gate names one after a colon, as in class_accuracy:cat; where ``part`` is "*", by all values
-    of ``where``, as in group_accuracy:cat/night. of: whose findings these are, where not its own. drop: the measure
-    that says how far this one is below the clean accuracy of the same images, or below what drop_from names, such as
-    "bias-aligned accuracy". about: what the number is, in one plain sentence. changed_images: the images were changed
-    for it, by a corruption or an attack; a headline names failures on unmodified images first. poor: on the wrong side
-    of this the number is worth a step, also without a drop. remedies: commands that help where the number is bad, with
-    RUN for a run folder, MODEL for a model of any kind, and DATA for the data.
+    name: as in findings, gates and tables, such as "worst_group_accuracy". title: its name in reports. gate: whether
+    ``--fail-under`` and ``--max-drop`` take it. headline: whether it is among the few numbers that represent its check
+    in a report's overview. headline_where: what the finding's ``where`` must be for that, such as {"strength": "1"}.
+    digits: after the point, for a plain number; None shows four significant digits. part: the key of ``where`` that a
+    gate names after an @, as in ``robust_accuracy@8/255``. usual_part: its value where a gate names none. data_part:
+    the parts are of the data, such as its classes, and a gate names one after a colon, as in ``class_accuracy:cat``;
+    where ``part`` is "*", by all values of ``where``, as in ``group_accuracy:cat/night``. of: the measure that has the
+    findings, if it is another one. drop: the measure that says how far this one is below the clean accuracy of the same
+    images. drop_from: what the drop is from instead, such as "bias-aligned accuracy". about: what the number is, in one
+    plain sentence. changed_images: whether the images were changed for it, by a corruption or an attack; a headline
+    names failures on unmodified images first. poor: from this value on the number is poor, even without a drop.
+    remedies: commands that help where the number is poor, with RUN for a run folder, MODEL for a model of any kind, and
+    DATA for the data.
     """
 
     name: str

@@ -41,7 +41,7 @@ def bias_adversarial(
     """Images within the radius at which L(biased) − λ·L(model) is as large as PGD finds it (BiasAdv, eq. 3).
 
     x: images (B, C, H, W) in [0, 1]. y: (B,) classes. radius: in pixels, or in units of ``scale`` with
-    ``space="normalised"``. step_size, within: as of ``pgd``, but for an "l2" ball by default.
+    ``space="normalised"``. step_size, within: as in ``pgd``, but for an "l2" ball by default.
     mode: "eval" runs both in evaluation mode; "as-is" in the modes they are in, with their statistics restored.
     compile: pass the arithmetic between two gradients through torch.compile; the caller compiles the models.
     The result is detached, both models are left unchanged, and nothing synchronises with the device.

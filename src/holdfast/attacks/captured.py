@@ -124,7 +124,7 @@ class QueuedPgd:
 
     model: a module or callable. batch: how many images at a time. beyond: how far (in logits) the label has to be
     passed before an image counts as misclassified; above 0, rounding in bf16 does not decide. autocast, compile,
-    channels_last: as of ``CapturedAttack``; the others as of ``pgd``.
+    channels_last: as in ``CapturedAttack``; the others as in ``pgd``.
 
     >>> brightness = lambda x: torch.stack([x.mean((1, 2, 3)) - 0.4, torch.zeros(len(x))], 1)
     >>> attack = QueuedPgd(brightness, radius=0.25, step_size=0.125, steps=2, batch=2)

@@ -79,21 +79,22 @@ def audit(
 ) -> Audit:
     """Measure a model by every check, or by those named in ``checks``.
 
-    model: a run folder or any specification that ``holdfast audit`` takes, the result of :func:`holdfast.fit`, a module
-    or a callable from images in [0, 1] to one row per image (a tensor, something with ``.logits``, or holding a single
-    tensor), in the order of the data's classes unless it names them; it is given back as it was, on the audit's device.
-    A class, or a function without arguments, is called for its module. architecture: of a weight file, a name,
-    "python:package.module:function", or a class or function that makes it.
-    data: what :func:`holdfast.data.load` takes, or a set of ours, of which the test split is measured (all of a loader
-    as {"test": loader}); a run knows its own. settings: of checks, by name. against: other models, compared on the
-    same samples. fail_under, fail_over, max_drop: gates, such as {"worst_group_accuracy": 0.7, "class_accuracy:cat":
-    0.6}, {"ece": 0.05}, {"accuracy": 0.01}. out: the folder to
-    write, where an interrupted audit resumes; without one nothing is written. class_map: which output is which class, a
-    mapping, a JSON file or "order". tell: called with each line of narration; without one, warnings are raised as
-    Python warnings. progress: a bar while it measures; by default on a terminal and in a notebook, where nothing else
-    tells. shards: compute predictions and checks in so many shards of the test set, in processes side by side; it needs
+    model: a run folder or any specification that ``holdfast audit`` takes; the result of :func:`holdfast.fit`; or a
+    module or callable from images in [0, 1] to one row per image (a tensor, something with ``.logits``, or holding a
+    single tensor), in the order of the data's classes unless it names them. A module is returned to its state, on the
+    audit's device. A class, or a function without arguments, is called to make one. data: what
+    :func:`holdfast.data.load` takes, or what it returned; the test split is measured (for a loader with test data
+    only, give {"test": loader}). A run knows its own. settings: of checks, by name. against: other models, compared on
+    the same samples. fail_under, fail_over, max_drop: gates, such as {"worst_group_accuracy": 0.7,
+    "class_accuracy:cat": 0.6}, {"ece": 0.05}, {"accuracy": 0.01}. out: the folder to write, where an interrupted audit
+    resumes; without one nothing is written. tell: called with each line of narration; without one, warnings are raised
+    as Python warnings. progress: a bar while it measures; by default on a terminal and in a notebook, if ``tell`` is
+    not given. shards: compute predictions and checks in this many shards of the test set, in parallel processes; needs
     ``out``. more: further settings, with the names and defaults of :class:`AuditSettings`, which are the flags of
-    ``holdfast audit``. A check that crashes leaves its state and a warning; the others continue.
+    ``holdfast audit``, such as the next two. architecture: for a weight file, a name, "python:package.module:function",
+    or a class or function that makes it. class_map: which output is which class: a mapping, a JSON file or "order".
+
+    A check that crashes leaves its state and a warning; the others continue.
 
     >>> import torch
     >>> dark = lambda x: x.mean((1, 2, 3))[:, None] * -torch.arange(10)

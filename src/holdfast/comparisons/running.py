@@ -79,15 +79,18 @@ def compare(
     progress: bool | None = None,
     **settings: Any,
 ) -> Comparison:
-    """Train cells of settings over seeds and compare them; see ``holdfast.comparisons.plans.make_plan`` for the cells.
+    """Train methods or settings over several seeds and compare them with a baseline.
 
-    data: what ``holdfast.data.load`` takes, or a set of ours; by default what the settings name. The base settings are
-    keyword arguments with the names of ``holdfast train``'s flags, over the file ``config``, over ``recipe``. What is
-    not given is taken from ``study``, a name or a .yaml file. only: labels of the cells to train, if not all.
+    Each combination of settings is a cell; ``holdfast.comparisons.plans.make_plan`` says how they are made.
 
-    Where to train is said by the settings ``parallel``, ``threads``, ``engine``, ``address`` and ``lease``
+    data: what ``holdfast.data.load`` takes, or what it returned; by default what the settings name. settings: the base
+    settings, with the names of ``holdfast train``'s flags; they override the file ``config``, which overrides
+    ``recipe``. study: a name or a .yaml file that gives what is not given here. only: labels of the cells to train, if
+    not all.
+
+    Where to train is set by ``parallel``, ``threads``, ``engine``, ``address`` and ``lease``
     (``holdfast.settings.command_settings``). parallel: trainings at once: a number, or "auto" for as many as fit; each
-    in a process of its own and, on a CPU, with ``threads`` threads (default: 1), so that the numbers do not depend on
+    in its own process and, on a CPU, with ``threads`` threads (default: 1), so that the numbers do not depend on
     how many there are. By default all are trained in this process, one after the other. engine: "ray" trains on the
     cluster at ``address``. The same call may be made on several machines at once if they share the folder ``out``: each
     trains what the others do not. lease: seconds without a sign of life after which a training that another began is

@@ -161,7 +161,7 @@ def train_cells(
     lease: float = SECONDS,
     show: Callable[[Mapping[str, str], Sequence[str]], None] = lambda running, held: None,
 ) -> Iterator[tuple[CellTask, CellOutcome]]:
-    """Every cell with what came of it, as they end; lease, show: as of ``run_tasks``."""
+    """Every cell with what came of it, as they end; lease, show: as in ``run_tasks``."""
 
     def finished(task: CellTask) -> CellOutcome | None:
         return CellOutcome("done") if is_finished(task.place) and not task.overwrite else None

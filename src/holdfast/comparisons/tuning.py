@@ -49,11 +49,13 @@ def tune(
     progress: bool | None = None,
     **settings: Any,
 ) -> Tuning:
-    """Search settings that score best on held-out data.
+    """Search for the settings that score best on held-out data.
 
-    data, recipe, config: as of ``holdfast.compare``; data has to be held out (``val=0.1``, or a set with a validation
-    split). space: ``{"lr": (1e-4, 1e-1, "log"), "batch_size": [32, 64]}``; by default learning rate, weight decay, and
-    the numbers that the method and the ascent declare. settings, by the names of ``holdfast tune``'s flags:
+    data, recipe, config: as in ``holdfast.compare``; there has to be held-out data (``val=0.1``, or a data set with a
+    validation split). space: ``{"lr": (1e-4, 1e-1, "log"), "batch_size": [32, 64]}``; by default learning rate, weight
+    decay, and the numbers that the method and the ascent declare.
+
+    Settings have the names of ``holdfast tune``'s flags:
 
     - what to search for (``holdfast.settings.command_settings``): ``objectives``, scores of the validation split; with
       several, the trials that no other beats in all of them are the result. ``trials`` (30) and ``minutes``: what may
@@ -61,7 +63,7 @@ def tune(
       ("median" or "none"): trials that are behind half of the others at the same step are ended (one objective,
       val-average, only). ``storage``: URL of a database that several machines share, such as
       ``postgresql://user@host/db``;
-    - where to train: ``parallel``, ``threads``, ``engine``, ``address`` and ``lease``, as of ``holdfast.compare``;
+    - where to train: ``parallel``, ``threads``, ``engine``, ``address`` and ``lease``, as in ``holdfast.compare``;
     - what all trials share: those of ``holdfast.fit``.
 
     >>> import holdfast, tempfile

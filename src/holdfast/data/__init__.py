@@ -1,6 +1,6 @@
 """Sets of labelled images, wherever they come from.
 
-Names are imported when first used: the readers below are declared without torch.
+Names are imported when first used, so that the readers can be declared without torch.
 """
 
 from __future__ import annotations

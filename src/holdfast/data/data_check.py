@@ -193,7 +193,7 @@ def scan_data(
     """Decode every image of a set and report on it.
 
     source, reading: what :func:`holdfast.data.load` takes, and root, names, label, group, columns and confine of it; or
-    a loaded set. near: as of :func:`~holdfast.data.duplicates.find_duplicates`. shown: called with the number of images
+    a loaded set. near: as in :func:`~holdfast.data.duplicates.find_duplicates`. shown: called with the number of images
     read and of all, after each.
 
     Raises for a name or path that does not exist; whatever else is wrong is in the report.

@@ -56,7 +56,7 @@ def load(
     confine: bool = False,
     skip_unreadable: bool = False,
 ) -> Dataset:
-    """A data set of ours from what a user has in hand.
+    """Load a data set from a name, a path, arrays, or a data set of another library.
 
     source: a name (``holdfast list data``), ``hf:NAME_OR_PATH``, an .npz file, a CSV or Parquet table, or a folder of
     images; from Python also (images, labels) arrays, a map-style torch ``Dataset``, a ``DataLoader`` (its data set and

@@ -269,7 +269,7 @@ def make_loader(
 ) -> Loader:
     """The loader for a split: ``resident``, ``stream``, or ``auto`` (arrays stay, files stream unless there are few).
 
-    workers: None leaves that open, see :func:`choose_reading`, as for passes. share: as of :class:`StreamLoader`.
+    workers: None leaves that open, see :func:`choose_reading`, as for passes. share: as in :class:`StreamLoader`.
     decode: cpu or gpu, where streamed JPEG files are decoded.
     """
     require(batch_size >= 1, f"batch_size must be >= 1, got {batch_size}")

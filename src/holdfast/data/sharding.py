@@ -61,7 +61,7 @@ def shard(
     one image. unlabelled: images of any folder, without labels. skip_unreadable: leave files out that cannot be
     decoded; otherwise nothing is decoded, and each file keeps its bytes. shown: called with the number of images
     written, and of all. note: called with what the reader of the source says. options: root, names, label, group,
-    columns, image_size, conflict, data_seed and confine, as of :func:`load`.
+    columns, image_size, conflict, data_seed and confine, as in :func:`load`.
 
     Splits of the source stay what they are; none is held out. The same source gives the same bytes.
 

@@ -38,7 +38,7 @@ REST = "rest"
 
 
 def open_unlabelled(data: ImageSource, **reading: Any) -> Split:
-    """A split of images; they need no labels, and have -1 where there are none. reading: as of :func:`open_images`."""
+    """A split of images; they need no labels, and have -1 where there are none. reading: as in :func:`open_images`."""
     return open_images(data, **reading)[0]
 
 

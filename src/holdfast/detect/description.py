@@ -49,7 +49,7 @@ LONGEST: Final = 640
 
 
 def probe(z: Tensor, labels: Tensor, *, seed: int = 0) -> dict[str, float]:
-    """How well classes lie apart in z (N, K).
+    """How well classes separate in z (N, K).
 
     silhouette: in [-1, 1]. linear, knn: accuracy of a linear and a k-NN classifier on a held-out third.
 
@@ -122,8 +122,9 @@ def project(z: Tensor, *, how: str = "auto", seed: int = 0) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Description:
-    """map: (N, 2). z: (N, K) mean of q(z|x). galleries: uint8 (rows, columns, C, H, W) of each kind.
+    """A map of a data set, what a VAE draws of it, and how well its classes separate.
 
+    map: (N, 2). z: (N, K) mean of q(z|x). galleries: uint8 (rows, columns, C, H, W) of each kind.
     figures: of :func:`probe`, each with the number of images that it rests on, all of them among the ``probed`` ones of
     classes that have enough; none where there are not two such.
     """

@@ -139,15 +139,17 @@ COUNTABLE = 2**24
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Scores against the truth.
+    """How well scores separate anomalous from normal samples.
 
     ranking: auroc; ap (average precision, the step-wise sum, not the trapezoid); fpr95 (share of normal data that is
     flagged when the threshold is low enough to catch 95 % of the anomalies).
     decision: precision, recall, f1 and false_alarm_rate at the threshold; empty without one. confusion: true/false
     positives and negatives at the threshold.
+
     Intervals: those of a proportion for the shares (precision, recall, false_alarm_rate), and with an effective sample
-    size for auroc and ap; f1 combines those of recall and false alarms. That of fpr95 counts in that its threshold is
-    uncertain: with fewer than 72 anomalies its upper end is 1. docs/methods/statistics.md shows what they cover.
+    size for auroc and ap; f1 combines those of recall and false alarms. That of fpr95 takes into account that its
+    threshold is uncertain: with fewer than 72 anomalies its upper end is 1. docs/methods/statistics.md shows what they
+    cover.
     """
 
     normal: int
@@ -194,7 +196,7 @@ def evaluate_scores(
 
 
 def auroc(scores: Tensor, anomalous: Tensor) -> float:
-    """The chance that an anomaly scores above a normal sample; a tie counts half.
+    """The probability that an anomaly scores above a normal sample; a tie counts half.
 
     >>> auroc(torch.tensor([0.1, 0.4, 0.4, 0.9]), torch.tensor([False, False, True, True]))
     0.875

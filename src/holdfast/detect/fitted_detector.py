@@ -163,7 +163,7 @@ class ScoreReport:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FittedDetector:
-    """Says of images of one shape how anomalous they are, and which are above the threshold.
+    """A fitted detector with its threshold, for images of one shape.
 
     shape: (C, H, W). kind: ``rotation`` or ``classifier``, where there is an encoder. card: the encoder's. seen: (N,)
     hashes of the images that it was fitted on, None where they are not known.

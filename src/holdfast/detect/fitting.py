@@ -53,21 +53,20 @@ def fit(
     progress: bool | Progress | None = None,
     **settings: Any,
 ) -> FittedDetector:
-    """Learn what is normal from ``data``, every image of which is.
+    """Fit a detector on ``data``, in which every image is normal.
 
-    data: a name, path, split or data set, images (N, C, H, W), or anything that :func:`holdfast.data.load` takes. Its
-    training part is used where it has parts, never a
-    test part; with ``run``, what that run was trained on where it is the same data. labels: (N,) classes, for scores
-    that can use them; a split brings its own. classifier: a trained model whose features and logits are scored, where
-    it is, with its card where the detector shall be saved. vae_loop, encoder_loop: how to train each, where settings do
-    not suffice.
+    data: a name, path, split or data set, images (N, C, H, W), or anything that :func:`holdfast.data.load` takes. If it
+    has splits, the training split is used, never a test split; with ``run``, what that run was trained on if it is the
+    same data. labels: (N,) classes, for scores that can use them; a split brings its own. classifier: a trained model
+    whose features and logits are scored, on the device it is on; give its card as well to save the detector. vae_loop,
+    encoder_loop: how to train each, where settings are not enough.
 
     settings: the fields of :class:`FitSettings` and :class:`VAETrainingSettings`, as in ``holdfast detect fit --help``.
     out: the folder to write the detector to. run: a trained run instead of a classifier; the detector is written into
     it unless ``out`` says otherwise, where ``predict`` finds it. Without a classifier, an encoder learns to predict
-    rotations of these images, if a score needs it. held_out: of that share, on which nothing is trained, one half gives
-    centre and scale of each score, the other the threshold. progress: a bar for every training; by default on a
-    terminal and in a notebook.
+    rotations of these images, if a score needs it. held_out: share of the data that nothing is trained on; one half
+    of it sets the centre and scale of each score, the other half the threshold. progress: a bar for
+    every training; by default on a terminal and in a notebook.
 
     >>> import numpy as np
     >>> normal = np.random.default_rng(0).integers(0, 60, (80, 8, 8), dtype=np.uint8)

@@ -96,12 +96,13 @@ def export(
 ) -> Exported:
     """Write a trained model as an ONNX, TorchScript or ``torch.export`` file, with a model card beside it.
 
-    model: a run folder, the result of a training, or a module from images in [0, 1] to logits (then with ``data``). The
-    file takes float images (B, C, H, W) in [0, 1], any number of them, at the size the model was trained with:
+    model: a run folder, the result of a training, or a module from images in [0, 1] to logits (then with ``data``).
+    audits: folders or results of audits of this model, for the card. note: called with lines on what happens.
+
+    The file takes float images (B, C, H, W) in [0, 1], any number of them, at the size the model was trained with:
     normalisation is inside. It is opened again (an ONNX file in onnxruntime), run on up to ``images`` images in batches
     of other sizes, and kept only if no output differs by more than ``tolerance``, as a share of the largest output
-    where that is above 1. The settings are the flags of ``holdfast export`` (:class:`ExportSettings`). audits: folders
-    or results of audits of this model, for the card. note: called with lines on what happens.
+    where that is above 1. The settings are the flags of ``holdfast export`` (:class:`ExportSettings`).
 
     >>> import tempfile, holdfast
     >>> run = holdfast.fit("digits", epochs=1, device="cpu", progress=False)

@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 @method(
     "fixmatch",
-    about="FixMatch: sure guesses on images without labels must hold for strongly changed copies of them.",
+    about="FixMatch: confident pseudo-labels of unlabelled images must hold for strongly changed copies of them.",
     needs=Needs.UNLABELLED,
     passes=10.3,
 )
 class FixMatch(Method):
     ratio: Annotated[int, Within(1)] = 7
-    """Images without labels (--labels, --unlabeled) for each labelled one; without any, the batch itself serves."""
+    """Unlabelled images (--labels, --unlabeled) for each labelled one; without any, the batch itself is used."""
     confidence: Annotated[float, Within(0, 1, "(]")] = 0.95
-    """How sure a guess must be."""
+    """Lowest confidence of a pseudo-label that counts."""
     weight: Annotated[float, Within(0)] = 1.0
-    """Weight of the guesses."""
+    """Weight of the loss on pseudo-labels."""
     flip: bool = False
-    """Whether mirroring an image leaves its class as it is."""
+    """Whether mirroring an image keeps its class."""
 
     def start(self, context: Context) -> State:
         state = super().start(context)

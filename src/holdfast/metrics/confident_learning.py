@@ -39,8 +39,8 @@ class LabelErrors:
     flagged: (M,) positions, the least plausible label first. suggested: (N,) the most probable other class.
     margin: (N,) p̂(ỹ; x) - p̂(suggested; x), low where the label is implausible. joint: (K, K) the estimated share
     of samples with given label i and true label j by counting. wrong: (N,) the probability that a label is wrong, and
-    noise the share of wrong labels, both as of :func:`estimate_noise`. least_precision: a lower bound of the share of
-    the flagged labels that are wrong, as of :func:`bound_precision`; None where too few are flagged, and for other
+    noise the share of wrong labels, both as in :func:`estimate_noise`. least_precision: a lower bound of the share of
+    the flagged labels that are wrong, as in :func:`bound_precision`; None where too few are flagged, and for other
     rules.
     """
 

@@ -1,5 +1,7 @@
-"""Networks by name or from anywhere, to train and to audit; their heads, weights and files. Loaded when first used, so
-that the declarations in ``sources`` can be read without torch."""
+"""Models to train and to audit, by name, from files or from other libraries; their heads, weights and files.
+
+Names are imported when first used, so that the declarations in ``sources`` can be read without torch.
+"""
 
 from __future__ import annotations
 

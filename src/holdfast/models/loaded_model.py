@@ -24,7 +24,7 @@ from holdfast.parts import MODEL_SOURCES
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LoadedModel(SourceModel):
-    """A model ready to be aligned with data: its source's network behind what its images need, and tried out.
+    """An opened model with its preprocessing, tried on an input and ready to be aligned with data.
 
     spec: as the user wrote it. source: which kind it is, such as "timm". model: from images (B, C, H, W) in [0, 1] at
     the data's size to one row of outputs per image (logits or not: alignment finds out). preprocessing: what the user
@@ -57,7 +57,7 @@ def open_model(
     image_size: Sides | None = None,
     name: str = "model",
 ) -> LoadedModel:
-    """Any model, ready for images (B, C, H, W) in [0, 1] of the data's shape (C, H, W).
+    """Open any model for images (B, C, H, W) in [0, 1] of the data's shape (C, H, W).
 
     spec: a specification (a run folder; ``timm:NAME``, ``hf-hub:OWNER/NAME``, ``torchvision:NAME[:WEIGHTS]``; a
     .safetensors or .pth file with ``model``; ``python:package.module:function``, which runs that code; a

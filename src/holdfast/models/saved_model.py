@@ -45,7 +45,7 @@ def build_model(
     pretrained: bool = False,
     weights: str | Path | None = None,
 ) -> BuiltModel:
-    """The model of that name for images (B, in_channels, H, W) in [0, 1].
+    """Build the model of that name for images (B, in_channels, H, W) in [0, 1].
 
     name: one of holdfast's own, ``timm:NAME``, ``torchvision:NAME``, a name of another package's source, or a bare name
     that is looked up in that order. image_size: a side, or (height, width); a model that cannot take it is refused here
@@ -106,7 +106,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class ModelCard:
-    """model.json, beside model.safetensors.
+    """What model.json says about the weights beside it: the network, its classes and its normalisation.
 
     name: as ``build_model`` takes it. classes: the name behind each logit. image_size: a side, or (height,
     width). mean, std: one value for each channel the network takes. group_names: what a group number means,
@@ -198,7 +198,7 @@ def save_weights(folder: str | Path, module: nn.Module) -> bool:
 
 
 def load_model(folder: str | Path) -> tuple[Normalised, ModelCard]:
-    """The model of a folder, in evaluation mode on the CPU, and its card. No global generator moves.
+    """Load the model of a run folder, in evaluation mode on the CPU, and its card; global generators are not used.
 
     >>> import tempfile, holdfast
     >>> with tempfile.TemporaryDirectory() as place:

@@ -1,4 +1,4 @@
-"""Descent and ascent in weight space, around any torch optimiser."""
+"""The SAM family (SAM, ASAM, Fisher SAM, Friendly SAM) around any torch optimiser."""
 
 from holdfast.module_state import frozen_statistics
 from holdfast.optim.descent import build_optimizer, set_option, trained_parameters

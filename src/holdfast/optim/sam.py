@@ -52,11 +52,10 @@ TINY = 1e-12
 
 
 class SAM(Optimizer):
-    r"""Climb to :math:`w + \epsilon`, take the gradient there, descend from :math:`w` with the base optimiser.
+    """Climb to w + ε, take the gradient there, descend from w with the base optimiser.
 
-    :math:`\epsilon = \rho\,T^2 d / (\lVert T d \rVert_2 + 10^{-12})` over all parameters together, with
-    :math:`d = g` (SAM) or, if friendly, :math:`d = g - \sigma m_{t-1}` and
-    :math:`m_t = \lambda m_{t-1} + (1-\lambda) g` with the raw gradient g (Friendly SAM, eq. 51). In a friendly
+    ε = ρ T²d / (‖T d‖₂ + 1e-12) over all parameters together, with d = g (SAM) or, if friendly, d = g − σ·m of the
+    step before, where m ← λ·m + (1 − λ)·g with the raw gradient g (Friendly SAM, eq. 51). In a friendly
     first step m = g and d = g. A gradient that is not finite, in either pass, skips the step: weights, averages and
     the base optimiser's state stay as they were.
 

@@ -96,7 +96,7 @@ class DataSettings(Bounded):
     root: Unset[str] = None
     """Where built-in sets lie or are downloaded to (default: $HOLDFAST_ROOT, or ./data)."""
     image_size: Annotated[Unset[int], Within(1, 4096, "..")] = None
-    """Side in pixels that images are brought to (default: their own)."""
+    """Side in pixels that images are resized to (default: their own size)."""
     val: Annotated[float, Within(0, 1, "[)")] = 0.0
     """Share of the training set held out for validation, by class; 0 uses the set's own, if any."""
     conflict: Unset[float] = None
@@ -111,9 +111,9 @@ class DataSettings(Bounded):
     data_seed: int = 0
     """Seed of the held-out split, of generated sets and of --labels; apart from --seed, so all runs share them."""
     labels: Annotated[Unset[int], Within(1)] = None
-    """Use only so many labels of the training set, evenly over its classes (default: all)."""
+    """Use only this many labels of the training set, evenly over its classes (default: all)."""
     unlabeled: Unset[str] = None
-    """Pictures without labels, for --pretrain and --method fixmatch: a set, file or folder (default: the rest)."""
+    """Images without labels, for --pretrain and --method fixmatch: a set, file or folder (default: the rest)."""
     confine: Confine = False
     skip_unreadable: SkipUnreadable = False
     loader: Literal["auto", "resident", "stream"] = "auto"
@@ -123,10 +123,10 @@ class DataSettings(Bounded):
     """Where streamed JPEG files are decoded. gpu is experimental: it needs CUDA, pixels differ by a few grey levels,
     and a training with it was seen to diverge."""
     shuffle: Literal["full", "window"] = "full"
-    """Order of an epoch: every order alike, or blocks of neighbours mixed within a window, which reads in long pieces:
-    for data behind a URL, or larger than memory on a slow disk."""
+    """Order of an epoch: a full shuffle, or blocks of neighbours mixed within a window, which reads in long pieces: for
+    data behind a URL, or larger than memory on a slow disk."""
     shuffle_window: Annotated[int, Within(1)] = 16384
-    """Images of a window of --shuffle window."""
+    """Images per window of --shuffle window."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -136,8 +136,8 @@ class DataSettings(Bounded):
 
 @dataclass(frozen=True)
 class AugmentSettings(Bounded):
-    """Random changes to training images, in batch on the device, in the order of torchvision's reference recipes: crop,
-    flip, auto-augment, colour jitter, cutout, erasing."""
+    """Random changes to training images, in batches on the device, in the order of torchvision's reference recipes:
+    crop, flip, auto-augment, colour jitter, cutout, erasing."""
 
     resized_crop: Annotated[float, Within(0, 1)] = 0.0
     """Random resized crop: the smallest share of an image's area that is cut out and enlarged; 0 is off (0.08 is
@@ -185,13 +185,13 @@ class ModelSettings(Bounded):
     name: Annotated[str, arg(name="model")] = "convnet"
     """A name that 'holdfast list models' shows."""
     pretrained: bool = False
-    """Start from the weights the library publishes."""
+    """Start from the pretrained weights that timm or torchvision publishes."""
     weights: Unset[str] = None
     """Start from a file: .safetensors, or .pth/.pt holding tensors only."""
     pretrain: Literal["none", "rotation", "vae"] = "none"
     """Learn from the images without labels first: to tell rotations, or as a VAE (models vae-head, vae-classifier)."""
     pretrain_for: Annotated[int, Within(1)] = 20
-    """Epochs of that."""
+    """Epochs of --pretrain."""
     freeze: Literal["none", "backbone"] = "none"
     """backbone: train the last layer only; the rest keeps its weights and statistics."""
 
@@ -206,7 +206,7 @@ class ModelSettings(Bounded):
 
 @dataclass(frozen=True)
 class OptimizerSettings(Bounded):
-    """Descent."""
+    """The optimiser and its learning rate."""
 
     name: Annotated[Chosen[Literal["sgd", "adam", "adamw"]], arg(name="optimizer")] = UNCHOSEN
     """Which torch optimiser (default: chosen for the data and the model, and said; --plan shows it)."""
@@ -219,7 +219,7 @@ class OptimizerSettings(Bounded):
     betas: tuple[float, float] = (0.9, 0.999)
     """adam and adamw only."""
     weight_decay: Annotated[float, Within(0)] = 5e-4
-    """Pull of all weights toward 0; adamw applies it apart from the gradient."""
+    """Weight decay (L2); adamw applies it apart from the gradient (decoupled)."""
     layer_decay: Annotated[float, Within(0, 1, "(]")] = 1.0
     """Layer-wise decay: factor of the learning rate per layer below the last one; 1 is off (0.65 to 0.9 are usual)."""
     clip: Annotated[Unset[float], Within(0, ends="(]")] = None
@@ -257,7 +257,7 @@ SelectionRule = Literal["last", "val-average", "val-loss", "val-worst-class", "v
 
 @dataclass(frozen=True)
 class LoopSettings(Bounded):
-    """The loop."""
+    """Length, batches, precision, evaluation and checkpoints of the training."""
 
     epochs: Annotated[Chosen[int], Within(1)] = UNCHOSEN
     """Passes over the training set (default: chosen so that there are enough steps)."""
@@ -277,26 +277,26 @@ class LoopSettings(Bounded):
     capture: Switch = "auto"
     """Run the whole step as one CUDA graph (auto: on a GPU)."""
     deterministic: bool = False
-    """Use deterministic kernels only, also where they are slower."""
+    """Use deterministic kernels only, even if they are slower."""
     ema: Annotated[Unset[float], Within(0, 1, "()")] = None
     """Decay of a running average of the weights that is evaluated and kept instead; none by default."""
     sync_batchnorm: bool = False
     """Under torchrun: BatchNorm takes mean and variance over the whole batch, not over each rank's part of it."""
     class_weights: Several[float | str] = ()
-    """How much each class counts in the loss: balanced (as much for each), or one number per class; all alike by
+    """Weight of each class in the loss: balanced (every class counts the same), or one number per class; none by
     default."""
     select: SelectionRule = "last"
     """Which epoch's weights to keep: the last, or the best on val by accuracy, by loss, in its worst class, or in its
     worst cell of class and group. oracle-test looks at the test set: never report it as a result."""
     early_stopping: Annotated[int, Within(0)] = 0
-    """End when val has not improved for so many epochs, and keep the best weights (by --select; by val-average if that
-    is last); 0 trains to the end."""
+    """End when val has not improved for this many epochs, and keep the best weights (by --select; by val-average if
+    that is last); 0 trains to the end."""
     eval_every: Annotated[int, Within(0)] = 1
     """Epochs between two evaluations; the last epoch is always evaluated. 0 evaluates at the end only."""
     checkpoint_every: Annotated[int, Within(1)] = 1
     """Epochs between two checkpoints."""
     diagnose: Annotated[int, Within(0)] = 0
-    """Epochs between two looks at the ascent (norms, share of the full gradient); 0 never looks."""
+    """Epochs between two measurements of the ascent (norms, share of the full gradient); 0 is off."""
     track: Several[str] = ()
     """Trackers to record the training in as well: tensorboard, mlflow, wandb ('holdfast list trackers'). They get
     settings, the numbers of every epoch and, at the end, results, findings and report."""

@@ -52,14 +52,15 @@ def fit(
     """Train a model.
 
     data: what ``holdfast.data.load`` takes (a name, a path, arrays, a torch ``Dataset`` or ``DataLoader``, a Hugging
-    Face ``Dataset`` or ``DatasetDict``), or a set of ours. model: a name; ``python:package.module:function``; a run,
+    Face ``Dataset`` or ``DatasetDict``), or what it returned. model: a name; ``python:package.module:function``; a run,
     as its folder or as :func:`fit` returned it, to start from its weights; a module of your own that maps images in
     [0, 1] to logits; or a class or function that makes one, called with ``num_classes`` where it takes that. out: the
-    run folder; without one nothing is written. All other settings have the names and defaults of ``holdfast train``'s
-    flags.
+    run folder; without one nothing is written. settings: all others, with the names and defaults of ``holdfast
+    train``'s flags.
 
-    Of a module of your own the folder gets the weights, as a state dict in model.safetensors, but not what builds it:
-    load them into it again to use it. Methods with an auxiliary network train a copy of it, or another that is made.
+    For a module of your own, the folder gets the weights (a state dict in model.safetensors) but not the code that
+    builds it: load the state dict into your module to use it. Methods with an auxiliary network train a copy of it, or
+    call your class or function again.
 
     >>> import torch
     >>> images, labels = torch.rand(40, 1, 8, 8), torch.arange(40) % 2

@@ -59,7 +59,7 @@ class Trainer:
     The loss is the method's (``settings.method``), whose state is given. rng: what it draws from, if not from the seed
     of the settings. order: positions of the training images that an epoch shows, if not all of them shuffled by that
     seed. tracking: where else the metrics go. measure: what else to record after an epoch, of its number and the
-    network. fused: as of ``build_optimizer``. ranks: the processes that train together, of which the first has the
+    network. fused: as in ``build_optimizer``. ranks: the processes that train together, of which the first has the
     folder.
     """
 

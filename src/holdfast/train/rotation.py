@@ -76,7 +76,7 @@ def train_rotation(
     note: Callable[[str], None] | None = None,
     progress: Progress | None = None,
 ) -> BuiltModel:
-    """A network with a head of four, one per quarter turn.
+    """Train a network to predict by how many quarter turns an image is rotated.
 
     changes: images are also shown changed, and the head must tell how. A turned image that looks changed is then no
     longer recognised, so that damage shows in the score ``rotation`` too. progress: where steps are shown.

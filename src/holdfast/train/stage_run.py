@@ -31,7 +31,7 @@ class StageRun:
     """A stage under way. Made when a stage begins or resumes; ``state_dict`` carries it over a restart.
 
     images: how many the training set has. order: positions of them that an epoch shows, if not all of them shuffled by
-    the seed. fused: as of ``build_optimizer``. note: called with what a user should know.
+    the seed. fused: as in ``build_optimizer``. note: called with what a user should know.
     """
 
     def __init__(

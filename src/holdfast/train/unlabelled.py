@@ -170,7 +170,10 @@ def in_memory(images: Images) -> ArraySplit:
 
 @dataclass(frozen=True, eq=False)
 class TrainedVAE:
-    """history: the mean loss, reconstruction and KL of each epoch."""
+    """A trained VAE.
+
+    history: the mean loss, reconstruction and KL of each epoch.
+    """
 
     model: VAE
     history: tuple[dict[str, float], ...]
@@ -226,7 +229,7 @@ def train_vae(
     note: Callable[[str], None] | None = None,
     progress: Progress | None = None,
 ) -> TrainedVAE:
-    """A VAE for these images.
+    """Train a VAE on these images.
 
     bound: what is maximised: ``elbo``, or ``iwae``, the importance-weighted bound with so many ``samples``; or, to
     see what each half of the ELBO does alone, ``reconstruction`` or ``kl``. progress: where steps are shown.

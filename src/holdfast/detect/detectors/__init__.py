@@ -32,9 +32,9 @@ REMEDIES: Mapping[str, str] = {
 
 
 class Detector:
-    """A score and what it must know of normal data.
+    """A score of how anomalous an input is, and what it learned from normal data.
 
-    A subclass implements :meth:`compute` and, where it learns something, :meth:`learn`. name, reads: from its
+    A subclass implements :meth:`compute` and, if it learns something, :meth:`learn`. name, reads: from its
     declaration. extractor: turns images into features, for ``fit`` and ``score``. state: the tensors that fitting made;
     they are saved with the detector, and so are its settings.
     """

@@ -142,7 +142,7 @@ class Mahalanobis(Detector):
     order=6,
 )
 class RelativeMahalanobis(Mahalanobis):
-    """The least of: squared distance to a class mean, less that to the mean of all (Ren et al., 2021).
+    """Squared distance to the nearest class mean, minus that to the mean of all (Ren et al., 2021).
 
     The covariance of all is that within classes, shrunk as it is, plus that of the means. Shrunk by itself it could be
     the smaller of the two along some direction, and what lies far out along it would score as normal.
