@@ -130,7 +130,7 @@ class Measure:
     "bias-aligned accuracy". about: what the number is, in one plain sentence. changed_images: the images were changed
     for it, by a corruption or an attack; a headline names failures on unmodified images first. poor: on the wrong side
     of this the number is worth a step, also without a drop. remedies: commands that help where the number is bad, with
-    RUN for a run folder, MODEL for a model of any kind, and DATA for the data.
+    RUN for a run folder, MODEL for a model of any kind, and DATA for the data; after " # ", what the command does.
     """
 
     name: str

@@ -17,7 +17,7 @@ from holdfast.reports.sections.accuracy import accuracy
 from holdfast.reports.sections.ood import ood
 from holdfast.types import Finding
 from tests.reports.page import Page
-from tests.reports.test_top import SAMPLE
+from tests.reports.test_proof_pictures import SAMPLE
 
 CLEAN = Finding("accuracy", "accuracy", 0.7, 10, 0.4, 0.9)
 

@@ -96,7 +96,7 @@ AUDITS: dict[str, tuple[tuple[RunFiles, ...], str]] = {
     "all good": (
         (audit(CLEAN, *worst(0.94, 642, 0.92, 0.96, (-0.02, 0.01)), *corrupted(0.931, -0.01, 0.01),
                gates=(gate("accuracy", 0.9, 0.931), gate("worst_group_accuracy", 0.7, 0.94))),),
-        f"{CLEAN_TEXT}, and no drop in worst-group accuracy, accuracy under corruptions. Gates: all 2 passed.",
+        f"{CLEAN_TEXT}, and no drop in worst-group accuracy and accuracy under corruptions. Gates: all 2 passed.",
     ),
     "worst group at zero": (
         (audit(CLEAN, *worst(0.0, 642, 0.0, 0.012, (0.91, 0.94)), *attacked(0.0)),),

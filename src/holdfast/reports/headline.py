@@ -17,7 +17,16 @@ from holdfast.reports.blocks import Gallery
 from holdfast.reports.next_steps import Step, next_steps
 from holdfast.reports.overview import states
 from holdfast.reports.proof_pictures import data_pictures, proof_pictures
-from holdfast.reports.report_tables import Difference, against, all_leads, baseline_of, lead_sentence, significance
+from holdfast.reports.report_tables import (
+    PLAIN_TRAINING,
+    Difference,
+    against,
+    all_leads,
+    baseline_arm,
+    lead_sentence,
+    method_of,
+    significance,
+)
 from holdfast.reports.robustness_summary import (
     CLEAN,
     RobustnessResult,
@@ -26,6 +35,7 @@ from holdfast.reports.robustness_summary import (
     drop_clauses,
     robustness,
     summary_sentence,
+    weakest_part,
 )
 from holdfast.reports.run_files import RunFiles, group_attribute
 from holdfast.reports.text import finite, percent
@@ -35,9 +45,6 @@ MOST_SENTENCES = 8
 MOST_WARNINGS = 12
 MOST_NAMED = 3
 """Failed gates that the first sentence names."""
-PLAIN = "erm"
-"""The method that others are compared with, where nothing else was named as the baseline."""
-
 Found = Sequence[RobustnessResult]
 
 
@@ -136,8 +143,7 @@ def _one_audit(run: RunFiles, found: Found) -> Top:
 
 def _bare(run: RunFiles, clean: RobustnessResult) -> str:
     """Of an audit that measured nothing to compare clean accuracy with."""
-    arm = Arm.of(run.name, [run])
-    return arm_sentence(arm).removeprefix(f"{arm.label}: ") if arm.measured(AVERAGE) else clean.share(span=True)
+    return clean.on_images + weakest_part(Arm.of(run.name, [run]))
 
 
 def failures(found: Found) -> list[RobustnessResult]:
@@ -155,7 +161,7 @@ def _failure_clause(found: Found, attribute: str) -> str:
 
     attribute: what the groups are; a clear drop on bias-conflicting samples says that the model relies on it.
     """
-    clean = f"{percent(found[0].value)} % {found[0].title} on {found[0].n:,} images"
+    clean = found[0].on_images
     if worst := largest_failure(found):
         if worst.compared and not worst.changed_images:  # the two parts say it, and not the mix of them
             bare = replace(worst, compared="")
@@ -166,8 +172,17 @@ def _failure_clause(found: Found, attribute: str) -> str:
     if lower:
         worst = max(lower, key=lambda r: r.drop or 0.0)
         return f"{clean}, no clear failure; lowest: {worst.share(span=True)}, which chance may explain"
-    level = ", ".join(r.title for r in found if r.drop is not None)
-    return f"{clean}, and no drop in {level}" if level else clean
+    level = [r.title for r in found if r.drop is not None]
+    # a model that guesses loses nothing: that is no praise
+    return f"{clean}, and no drop in {_listed(level)}" if level and not found[0].guess else clean
+
+
+def _listed(names: Sequence[str]) -> str:
+    """
+    >>> _listed(["a"]), _listed(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def _overall(run: RunFiles, own: Found) -> str:
@@ -248,7 +263,7 @@ def over_seeds(groups: Sequence[Arm]) -> str:
     own = best.measured(CONFLICTING)
     if gap is None or own is None:
         return ""
-    name = f"Plain training ({baseline.label})" if _method(baseline) == PLAIN else baseline.label
+    name = f"Plain training ({baseline.label})" if method_of(baseline) == PLAIN_TRAINING else baseline.label
     shortcut = group_attribute(baseline.runs[0]) or "a shortcut"
     text = f"{name} relies on {shortcut}: {share(conflicting)} % on bias-conflicting samples, "
     text += f"{share(aligned)} % on bias-aligned ones. {best.label}"
@@ -262,21 +277,11 @@ def over_seeds(groups: Sequence[Arm]) -> str:
     return text + ("" if _needs_groups(best) else f" without {labels}")
 
 
-def baseline_arm(groups: Sequence[Arm]) -> Arm | None:
-    """What others are compared with: as the files mark it, or plain training."""
-    return baseline_of(groups) or next((arm for arm in groups if _method(arm) == PLAIN), None)
-
-
-def _method(arm: Arm) -> str:
-    given = arm.runs[0].settings.get("method")
-    return str(given.get("name") if isinstance(given, Mapping) else given)
-
-
 def _needs_groups(arm: Arm) -> bool:
     """Whether a training was told groups; also where that is not known."""
     given: Any = arm.runs[0].settings.get("method")
     own = given.values() if isinstance(given, Mapping) else ()
-    name = _method(arm)
+    name = method_of(arm)
     return name not in METHODS or bool(METHODS[name].needs & Needs.GROUPS) or "group" in own
 
 

@@ -8,7 +8,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from holdfast.reports.arms import AVERAGE, CONFLICTING, MEASURES, Arm, FindingKey, Spread, figure_cell, spread_cell
+from holdfast.reports.arms import (
+    AVERAGE,
+    CONFLICTING,
+    MEASURES,
+    Arm,
+    FindingKey,
+    Spread,
+    figure_cell,
+    named,
+    spread_cell,
+)
 from holdfast.reports.blocks import Cell, Column, Details, Table
 from holdfast.reports.findings_file import AGAINST, Measures, all_measures, is_known, measure_of
 from holdfast.reports.robustness_summary import headline_parts, without_column
@@ -147,6 +157,8 @@ def seeds_cell(arm: Arm, key: FindingKey = AVERAGE) -> Cell:
 
 ROLE, BASELINE = "role", "baseline"
 """How findings.json marks the runs that others are compared with, under ``model``."""
+PLAIN_TRAINING = "erm"
+"""The method that others are compared with, where nothing else was named as the baseline."""
 COMPARED = (AVERAGE, CONFLICTING)
 ROUNDING = 1e-9
 """Differences closer than this are the same: far below what one image of a test set changes."""
@@ -209,6 +221,15 @@ def by_seed(arm: Arm, measure: FindingKey) -> dict[str, float]:
 
 def baseline_of(arms: Sequence[Arm]) -> Arm | None:
     return next((arm for arm in arms if arm.runs[0].model.get(ROLE) == BASELINE), None)
+
+
+def baseline_arm(arms: Sequence[Arm]) -> Arm | None:
+    """What others are compared with: as the files mark it, or plain training."""
+    return baseline_of(arms) or next((arm for arm in arms if method_of(arm) == PLAIN_TRAINING), None)
+
+
+def method_of(arm: Arm) -> str:
+    return named(arm.runs[0].settings.get("method"))
 
 
 def paired_table(arms: Sequence[Arm], baseline: Arm, *, extra: Mapping[str, Sequence[Cell]] | None = None) -> Table:
