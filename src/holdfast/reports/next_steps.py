@@ -20,7 +20,7 @@ from holdfast.reports.report_tables import baseline_arm
 from holdfast.reports.robustness_summary import RobustnessResult, headline_findings, robustness
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.text import finite, quantity
-from holdfast.types import Finding, Measure
+from holdfast.types import Finding, Measure, Unit
 
 MOST_STEPS = 4
 IN_MEMORY = "module"
@@ -61,9 +61,9 @@ def next_steps(runs: Sequence[RunFiles]) -> list[Step]:
         return [*_of_trainings(runs)][:MOST_STEPS]
     run = next((run for run in audited if any(f.check == "against" for f in run.findings)), audited[-1])
     found = robustness(run.findings, run.measures, run.gates)
-    bad = [*_crashed(run), *_bad_numbers(run, found)]
-    fine = not bad and not any(r.guess for r in found)
-    steps = _each_once([*_keep_it_so(run, found)] if fine else bad)
+    # against a model that guesses, nothing helps that is meant for one that fails somewhere
+    bad = [*_crashed(run), *([] if (guesses := any(r.guess for r in found)) else _bad_numbers(run, found))]
+    steps = _each_once(bad if bad or guesses else [*_keep_it_so(run, found)])
     of = f"{run.name}: " if len(runs) > 1 else ""
     return [Step(of + step.why, step.commands) for step in steps[:MOST_STEPS]]
 
@@ -99,7 +99,9 @@ def _bad_numbers(run: RunFiles, found: Sequence[RobustnessResult]) -> Iterator[S
         bad = next((f for f in own if _poor(f, measure)), None)
         if bad is not None and measure.name not in told:
             value = quantity(measure, finite(bad.value) or 0.0)
-            yield Step(f"{measure.title}: {value}.", _filled(run, measure.remedies))
+            share = measure.unit is Unit.PERCENT
+            why = f"{value} {measure.title}." if share else f"{measure.title.capitalize()}: {value}."
+            yield Step(why, _filled(run, measure.remedies))
 
 
 def _poor(finding: Finding, measure: Measure) -> bool:

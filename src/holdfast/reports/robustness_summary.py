@@ -98,7 +98,7 @@ class RobustnessResult:
     def on_images(self) -> str:
         """A share of the whole test set in words, such as "93.1 % clean accuracy on 5,794 images"."""
         images = "1 image" if self.n == 1 else f"{self.n:,} images"
-        return f"{percent(self.value)} % {self.title} on {images}{_in_brackets(self.guess, self.doubt)}"
+        return f"{percent(self.value)} % {self.title} on {images}{_in_brackets(self.detail, self.guess, self.doubt)}"
 
     @property
     def where(self) -> str:
@@ -143,7 +143,7 @@ def robustness(
         own = [f for f in own if f.where.get("column") in columns] or own
         result = _worst(measure, own, findings, clean)
         if (own[0].check, measure.name) == CLEAN:
-            clean = result = replace(result, guess=_guess(result, findings))
+            clean = result = _beside_one_answer(result, findings)
         found.append(result)
     judged = [_judged(r, [g for g in required if g.get("measure") in r.gate_names]) for r in found]
     known = {name for r in found for name in r.gate_names}
@@ -152,19 +152,19 @@ def robustness(
     return tuple(sorted(judged, key=lambda r: (r.check, r.name) != CLEAN))
 
 
-def _guess(clean: RobustnessResult, findings: Sequence[Finding]) -> str:
-    """What one answer for all images would get right, where clean accuracy is not clearly above that."""
+def _beside_one_answer(clean: RobustnessResult, findings: Sequence[Finding]) -> RobustnessResult:
+    """Clean accuracy with what one answer for all images would get right, where it is not clearly above that."""
     by_class = [(f.n, f.where["class"]) for f in findings if (f.check, f.name) == CLEAN and set(f.where) == {"class"}]
     total = sum(n for n, _ in by_class)
     if not total or total != clean.n:
-        return ""
+        return clean
     most, name = max(by_class, key=lambda pair: pair[0])
     if most == total:
-        return f"all of class {name}" if clean.n > 1 else ""
+        return replace(clean, detail=f"all of class {name}")
     if clean.low is None or clean.low > most / total:
-        return ""
+        return clean
     than = "worse than" if clean.high is not None and clean.high < most / total else "not clearly better than"
-    return f"{than} always answering {name}, which is right on {percent(most / total)} %"
+    return replace(clean, guess=f"{than} always answering {name}, which is right on {percent(most / total)} %")
 
 
 def _gate_names(measure: Measure, finding: Finding) -> tuple[str, ...]:
