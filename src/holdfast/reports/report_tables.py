@@ -251,8 +251,8 @@ def paired_table(arms: Sequence[Arm], baseline: Arm, *, extra: Mapping[str, Sequ
     columns = Column.texts("settings") + Column.numbers(*titles, *extra, "seeds")
     note = (
         f"Mean ± sample standard deviation over seeds. Δ: mean difference to {baseline.label} over the seeds of both, "
-        "with its 95 % interval (Student's t on the paired differences; each row for itself, not corrected for their "
-        "number); none for a single seed, or where all differ alike."
+        "with its 95 % interval (Student's t on the paired differences, not corrected for the number of rows). A single "
+        "seed has no interval, nor have seeds that all differ by the same."
     ) + (f" {PASSES}" if "passes" in extra else "")
     return Table("Difference to the baseline", columns, tuple(rows), note)
 
@@ -315,8 +315,8 @@ def paired(rows: Sequence[tuple[Cell, ...]], caption: str = "Paired differences"
     note = (
         "Both models on the same images. Accuracy: Bonett and Price's interval and McNemar's exact test; AUROC: "
         "DeLong's. p is corrected for all comparisons of the audit (Holm). The intervals are not: of twenty, "
-        "expect one to miss. A cell that was picked because one model is worst there shows that model in a bad "
-        "light."
+        "expect one to miss. A cell that was picked because one model is worst there makes that model look worse than "
+        "it is."
     )
     if len({row[0].text for row in rows}) == 1:  # said once, names leave room for numbers
         columns, caption = columns[1:], f"{caption}: {rows[0][0].text}"
