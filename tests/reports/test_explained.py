@@ -55,7 +55,9 @@ def test_risk_and_coverage_are_those_of_the_surest_images() -> None:
 def test_confidences_are_shares_of_the_whole_test_set() -> None:
     reliability = {"low": [0.0, 0.5], "high": [0.5, 1.0], "n": [4, 6], "accuracy": [0.25, 1.0]}
     found = Finding("accuracy", "ece", 0.1, 10, evidence={"reliability": reliability})
-    chart = blocks(accuracy([RunFiles("net", findings=(CLEAN, found))]), Chart)["Confidence when right and when wrong, %"]
+    chart = blocks(accuracy([RunFiles("net", findings=(CLEAN, found))]), Chart)[
+        "Confidence when right and when wrong, %"
+    ]
     assert points(chart) == [(25.0, 10.0), (75.0, 60.0)], "right: 1 and 6 of 10"
     assert isinstance(chart, Chart)
     assert "wrong 30.0" in chart.svg

@@ -136,9 +136,7 @@ def test_seeds_add_up_in_the_map() -> None:
 def test_what_is_of_one_seed_says_so() -> None:
     """Bars are means over seeds; calibration and the confusion matrix beside them are of the first."""
     found = (Finding("accuracy", "accuracy", 0.9, 100, 0.8, 0.95),)
-    seeds = [
-        RunFiles(f"erm-{seed}", settings={"method": "erm", "seed": seed}, findings=found) for seed in range(2)
-    ]
+    seeds = [RunFiles(f"erm-{seed}", settings={"method": "erm", "seed": seed}, findings=found) for seed in range(2)]
     assert "of the first seed of each" in made(clean(seeds)).lead
     assert "seed" not in made(clean(seeds[:1])).lead
 

@@ -135,8 +135,8 @@ AUDITS: dict[str, tuple[tuple[RunFiles, ...], str]] = {
     ),
     "only attacks measured": (
         (audit(*attacked(0.05)),),
-        "net on birds: 92.0 % clean accuracy on the 100 images measured, but 5.0 % accuracy under attack (radius 8/255; "
-        "95 % interval 1.0 to 9.0, n = 100)",
+        "net on birds: 92.0 % clean accuracy on the 100 images measured, but 5.0 % accuracy under attack (radius "
+        "8/255; 95 % interval 1.0 to 9.0, n = 100)",
     ),
     "two models": (
         (OLD, audit(CLEAN, *conflicting(0.677), *compared(0.232, 0.205, 0.258, 1e-9), name="new")),
@@ -182,8 +182,8 @@ AUDITS: dict[str, tuple[tuple[RunFiles, ...], str]] = {
     ),
     "a model that guesses": (
         (audit(guess(0.102), *classes(10), *corrupted(0.931, -0.01, 0.01)),),
-        "net on birds: 10.2 % clean accuracy on 600 images (not clearly better than always answering c3, which is right "
-        "on 11.0 %)",
+        "net on birds: 10.2 % clean accuracy on 600 images (not clearly better than always answering c3, which is "
+        "right on 11.0 %)",
     ),
     "worse than one answer": (
         (audit(guess(0.05), *classes(10)),),
@@ -212,8 +212,8 @@ AUDITS: dict[str, tuple[tuple[RunFiles, ...], str]] = {
         (audit(guess(0.13), *attacked(0.04), *corrupted(0.121, -0.01, 0.02), name="old"),
          audit(CLEAN, *corrupted(0.833, 0.08, 0.12), *corruptions_compared(), name="new", crashed="attacks")),
         "new is 80.1 points ahead of old in clean accuracy (95 % interval 78.0 to 82.0) on the same 5,794 images; new "
-        "has 93.1 %. Largest failure of new: 83.3 % accuracy under corruptions (strength 1; 95 % interval 82.3 to 84.3, "
-        "n = 5,794). Crashed checks of new: attacks.",
+        "has 93.1 %. Largest failure of new: 83.3 % accuracy under corruptions (strength 1; 95 % interval 82.3 to "
+        "84.3, n = 5,794). Crashed checks of new: attacks.",
     ),
 }  # fmt: skip
 
@@ -247,8 +247,8 @@ def trained(method: str, seed: int, *, spread: float = 0.01) -> RunFiles:
     [
         (("erm", "lff", "jtt"), 3,
          "Plain training (erm) relies on a shortcut: 98.0 ± 1.0 % on bias-aligned samples, but 44.5 ± 1.0 % on "
-         "bias-conflicting ones. On these, lff, the best of 2 others, reaches 67.7 ± 1.0 % (+23.2 points, over 3 seeds) "
-         "without group labels."),
+         "bias-conflicting ones. On these, lff, the best of 2 others, reaches 67.7 ± 1.0 % (+23.2 points, over 3 "
+         "seeds) without group labels."),
         (("erm", "group-dro"), 1,
          "Plain training (erm) relies on a shortcut: 97.0 % on bias-aligned samples, but 43.5 % on bias-conflicting "
          "ones. On these, group-dro reaches 59.0 % (+15.5 points, one seed)."),

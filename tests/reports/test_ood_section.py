@@ -93,9 +93,7 @@ def test_scores_and_sets_are_told_in_words() -> None:
     section = unknown([RunFiles("net", findings=tuple(found))])
     assert section is not None
     tables = {block.caption: block for block in section.blocks if isinstance(block, Table)}
-    assert tables["By score"].note == (
-        "msp: 1 − the classifier's confidence. energy: −log Σ exp of the logits."
-    )
+    assert tables["By score"].note == ("msp: 1 − the classifier's confidence. energy: −log Σ exp of the logits.")
     assert [row[1].text for row in tables["AUROC by OOD set"].rows] == [
         "1,797 grey handwritten digits", "images that the audit was given",
     ]  # fmt: skip

@@ -302,8 +302,8 @@ def test_an_audit_without_accuracy_says_what_was_measured() -> None:
     checks = (CheckRecord("attacks", "measured"), CheckRecord("accuracy", "skipped"))
     run = RunFiles("net", findings=tuple(f for f in FOUND if f.check == "attacks"), checks=checks)
     assert Page(render([run])).text("h1") == [
-        "net: 88.0\u00a0% clean accuracy on the 100 images measured, but 5.0\u00a0% accuracy under attack (radius 8/255; "
-        "95\u00a0% interval 0.0 to 10.0, n\u00a0=\u00a0100)"
+        "net: 88.0\u00a0% clean accuracy on the 100 images measured, but 5.0\u00a0% accuracy under attack (radius "
+        "8/255; 95\u00a0% interval 0.0 to 10.0, n\u00a0=\u00a0100)"
     ]
     page = Page(render([run, replace(run, name="other")]))
     assert page.text("h1") == ["2 models; clean accuracy was not measured"]

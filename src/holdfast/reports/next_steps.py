@@ -11,6 +11,7 @@ import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from holdfast.reports.run_files import RunFiles
 from holdfast.reports.text import finite, quantity
 from holdfast.types import Finding, Measure, Unit
 
-MOST_STEPS = 4
+MOST_STEPS = 5
 IN_MEMORY = "module"
 """The source of a model that was handed over in Python: no command can name it."""
 LAST_LAYERS = ("dfr", "afr")
@@ -181,7 +182,7 @@ def _folder(run: RunFiles) -> str:
 def _done_already(run: RunFiles, words: Sequence[str]) -> bool:
     """Whether a command would do again what was done: train in the same way, repair what is repaired, measure alike."""
     trained = _trained(run)
-    flags = dict(zip(words, words[1:], strict=False))
+    flags = dict(pairwise(words))
     for flag, key in (("--method", "method"), ("--ascent", "ascent"), ("--auto-augment", "auto_augment")):
         if flag in flags and flags[flag] == named(trained.get(key)):
             return True
@@ -255,13 +256,20 @@ def _in_python(run: RunFiles, words: Sequence[str]) -> str:
     """
     data = str(run.data.get("spec") or "")
     model = _model_words(run) or []
-    values = {"DATA": json.dumps(data) if data else "data", "MODEL": json.dumps(model[0]) if len(model) == 1 else "model"}
-    calls = {"train": ("fit", ["DATA"]), "audit": ("audit", ["MODEL", "DATA"]), "shortcuts": ("find_shortcuts", ["DATA"])}
+    values = {
+        "DATA": json.dumps(data) if data else "data",
+        "MODEL": json.dumps(model[0]) if len(model) == 1 else "model",
+    }
+    calls = {
+        "train": ("fit", ["DATA"]),
+        "audit": ("audit", ["MODEL", "DATA"]),
+        "shortcuts": ("find_shortcuts", ["DATA"]),
+    }
     if words[1] not in calls:
         return ""
     name, needed = calls[words[1]]
     more: dict[str, Any] = {}
-    for flag, value in zip(words[2:], words[3:], strict=False):
+    for flag, value in pairwise(words[2:]):
         if flag == "--checks":
             more["checks"] = [value]
         elif flag == "--fail-under":

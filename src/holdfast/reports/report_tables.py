@@ -251,8 +251,8 @@ def paired_table(arms: Sequence[Arm], baseline: Arm, *, extra: Mapping[str, Sequ
     columns = Column.texts("settings") + Column.numbers(*titles, *extra, "seeds")
     note = (
         f"Mean ± sample standard deviation over seeds. Δ: mean difference to {baseline.label} over the seeds of both, "
-        "with its 95 % interval (Student's t on the paired differences, not corrected for the number of rows). A single "
-        "seed has no interval, nor have seeds that all differ by the same."
+        "with its 95 % interval (Student's t on the paired differences, not corrected for the number of rows). A "
+        "single seed has no interval, nor have seeds that all differ by the same."
     ) + (f" {PASSES}" if "passes" in extra else "")
     return Table("Difference to the baseline", columns, tuple(rows), note)
 

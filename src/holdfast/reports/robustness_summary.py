@@ -327,7 +327,7 @@ def arms_verdict(arms: Sequence[Arm]) -> str:
 
 
 def weakest_part(arm: Arm) -> str:
-    """The lowest group or class in words, with a semicolon before it; empty where there are no parts, or all are alike."""
+    """The lowest group or class in words, a semicolon before it; empty where there are no parts, or all are alike."""
     for key in ("group", "class"):
         parts = {name: s for name, s in arm.parts(key).items() if s.values}
         if len({share(spread) for spread in parts.values()}) > 1:  # of equal ones none is the weakest

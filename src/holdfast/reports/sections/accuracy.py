@@ -83,7 +83,9 @@ def _calibration(groups: Sequence[Arm]) -> Chart | None:
         [perfect, *lines], id="accuracy-calibration", title="Accuracy", x_label="confidence, %", y_range=(0.0, 1.0),
         share=True, direct=len(lines) > 1,
     )  # fmt: skip
-    note = "On the thin line, confidence is the chance to be right. Below it, the model is too sure; above it, not enough."
+    note = (
+        "On the thin line, confidence is the chance to be right. Below it, the model is too sure; above it, not enough."
+    )
     return Chart("Calibration: accuracy by confidence, %", svg, note=note)
 
 

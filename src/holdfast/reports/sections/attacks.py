@@ -67,7 +67,8 @@ def _errors(arm: Arm, *, alone: bool) -> Table | None:
     columns = Column.texts("attack", "access") + Column.numbers(*radii)
     most = max(s.n for s in cells.values())
     warning = f"{WARNING}." if any(_doubtful(run.findings) for run in arm.runs) else ""
-    note = f"Error in percent, on {most:,} images. Radius: the largest change in the norm {_norm(arm)}, pixels from 0 to 1."
+    note = f"Error in percent, on {most:,} images. Radius: the most that may change, in the norm {_norm(arm)}, "
+    note += "where pixels are from 0 to 1."
     notes = " ".join(filter(None, [warning, note, over_seeds([arm])]))
     return Table("Error under attack" if alone else f"Error under attack: {arm.label}", columns, tuple(rows), notes)
 

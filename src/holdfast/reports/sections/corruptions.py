@@ -26,7 +26,7 @@ def corruptions(found: Sequence[Arm]) -> Section:
     if not measured:
         return Section(CHECK, "Corruptions", f"Not measured: {why_empty(found, CHECK)}.", ())
     lead = (
-        "The same test images after a corruption. Which eight, and how strong they are at strength 1, is taken from the "
+        "The same test images after a corruption. Which eight, and how strong they are at strength 1, is from the "
         "BiasAdv paper. A drop compares every image with itself before the corruption."
     )
     eights = present(*(_eight(arm, alone=len(measured) == 1) for arm in measured))

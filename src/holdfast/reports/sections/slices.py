@@ -52,7 +52,11 @@ def _table(own: Sequence[Finding], name: str) -> Table:
             Cell(_set_apart(f)),
         ))  # fmt: skip
     titles = ("accuracy, %", "n", "below the rest by, points (95 %)", "adjusted p")
-    columns = Column.texts("slice") + Column.numbers(*titles) + Column.texts("verdict", "median or share inside, and in the rest")
+    columns = (
+        Column.texts("slice")
+        + Column.numbers(*titles)
+        + Column.texts("verdict", "median or share inside, and in the rest")
+    )
     width = len(columns) if any(row[-1].text for row in rows) else len(columns) - 1
     caption = "Weak slices" + (f" of {name}" if name else "")
     return Table(caption, columns[:width], tuple(row[:width] for row in rows), _note(own))

@@ -61,9 +61,7 @@ SURROGATE_SHARE: Final = 1 / 3
             headline=True,
             about="Whether all signs of masked gradients are absent; if not, robustness is overstated.",
             poor=0.5,
-            remedies=(
-                "holdfast audit MODEL --data DATA --checks attacks --set attacks.images=1000 # looks again, on more images",
-            ),
+            remedies=("holdfast audit MODEL --data DATA --checks attacks --set attacks.images=1000 # on more images",),
         ),
         Measure(
             "trust_check",
