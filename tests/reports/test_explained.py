@@ -104,7 +104,7 @@ def test_maps_say_how_to_read_them_with_the_classes_of_the_data() -> None:
     page = render([RunFiles("net", findings=(replace(CLEAN, evidence={
         "confusion": {"classes": ["cat", "dog"], "matrix": [[5, 3], [1, 7]]},
     }),))])  # fmt: skip
-    assert "How to read it: row cat, column dog: 38 % of class cat are taken for dog (3 of 8 images)." in page
+    assert "How to read it: row cat, column dog: 38\u00a0% of class cat are taken for dog (3 of 8 images)." in page
 
 
 def test_every_measure_of_the_sample_is_explained_and_linked_to() -> None:

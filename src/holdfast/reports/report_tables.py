@@ -310,7 +310,7 @@ def _count(value: object) -> Cell:
 
 def paired(rows: Sequence[tuple[Cell, ...]], caption: str = "Paired differences") -> Table | None:
     """Models against each other on the same samples; a single pair is named in the caption."""
-    titles = ("lead, points (95 %)", "only the first right", "only the second", "p", "n")
+    titles = ("lead, points (95 %)", "only the first right", "only the second right", "p", "n")
     columns = Column.texts("models", "measure") + Column.numbers(*titles)
     note = (
         "Both models on the same images. Accuracy: Bonett and Price's interval and McNemar's exact test; AUROC: "
