@@ -131,7 +131,7 @@ class Measure:
     plain sentence. changed_images: whether the images were changed for it, by a corruption or an attack; a headline
     names failures on unmodified images first. poor: from this value on the number is poor, even without a drop.
     remedies: commands that help where the number is poor, with RUN for a run folder, MODEL for a model of any kind, and
-    DATA for the data.
+    DATA for the data; after " # ", what the command does.
     """
 
     name: str

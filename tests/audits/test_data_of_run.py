@@ -55,6 +55,25 @@ def test_the_data_of_a_run_is_taken_and_named(at: Path, capsys: pytest.CaptureFi
     assert any(note.code == "data-of-run" for note in in_python.notes)
 
 
+def test_an_audit_records_how_its_model_was_trained_and_how_commands_name_the_data(at: Path) -> None:
+    """A report proposes neither the method that was used, nor a command that names data by a title."""
+    (at / "sub").mkdir()
+    write_npz(at / "sub" / "own.npz")
+    run = fit("sub/own.npz", out=at / "run", method="lff", **QUICK)
+    expected = {"method": "lff", "ascent": "none", "auto_augment": "none"}
+    for model in ("run", run):
+        (file,) = holdfast.audit(model, "sub/own.npz", checks=["accuracy"], device="cpu", progress=False).files
+        assert file.model["trained"] == expected
+        assert (file.data["name"], file.data["spec"]) == ("own.npz", "sub/own.npz")
+    fit(make_data(), out=at / "memory", **QUICK)
+    (file,) = holdfast.audit("memory", make_data(), checks=["accuracy"], device="cpu", progress=False).files
+    assert file.model["trained"]["own_data"]
+    assert file.data["spec"] == "", "no command can name it"
+    (at / "memory" / "run.yaml").write_text("data: [")
+    (file,) = holdfast.audit("memory", make_data(), checks=["accuracy"], device="cpu", progress=False).files
+    assert "trained" not in file.model, "the model is what counts"
+
+
 def test_a_path_is_found_from_another_folder_and_missed_where_it_is_gone(
     at: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

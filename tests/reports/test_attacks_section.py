@@ -116,6 +116,11 @@ def test_curves_are_accuracies_over_the_radius_from_the_clean_one() -> None:
     assert all(h == sorted(h) for h in heights)
 
 
+def test_a_note_speaks_of_lines_that_are_drawn() -> None:
+    assert "random noise" in chart(made([run("erm")])).note
+    assert "random noise" not in chart(made([run("erm"), run("lff")])).note
+
+
 def test_a_failed_check_shouts_everywhere() -> None:
     section = made([run("erm", findings=found(trusted=False))])
     assert section.title == "Attacks: gradients masked: do not trust these numbers"

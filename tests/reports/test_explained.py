@@ -17,7 +17,7 @@ from holdfast.reports.sections.accuracy import accuracy
 from holdfast.reports.sections.ood import ood
 from holdfast.types import Finding
 from tests.reports.page import Page
-from tests.reports.test_top import SAMPLE
+from tests.reports.test_proof_pictures import SAMPLE
 
 CLEAN = Finding("accuracy", "accuracy", 0.7, 10, 0.4, 0.9)
 
@@ -48,14 +48,16 @@ def test_risk_and_coverage_are_those_of_the_surest_images() -> None:
     found = Finding("accuracy", "ece_adaptive", 0.1, 60, evidence={"reliability": reliability})
     made = accuracy([RunFiles("net", findings=(CLEAN, found))])
     expected = [(20.0 * k, 100 * float((~right[60 - 12 * k :]).mean())) for k in range(1, 6)]
-    shown = points(blocks(made, Chart)["Risk and coverage"])
+    shown = points(blocks(made, Chart)["Risk and coverage: wrong answers, %"])
     assert shown == [(x, pytest.approx(y, abs=0.051)) for x, y in expected]
 
 
 def test_confidences_are_shares_of_the_whole_test_set() -> None:
     reliability = {"low": [0.0, 0.5], "high": [0.5, 1.0], "n": [4, 6], "accuracy": [0.25, 1.0]}
     found = Finding("accuracy", "ece", 0.1, 10, evidence={"reliability": reliability})
-    chart = blocks(accuracy([RunFiles("net", findings=(CLEAN, found))]), Chart)["Confidence when right and when wrong"]
+    chart = blocks(accuracy([RunFiles("net", findings=(CLEAN, found))]), Chart)[
+        "Confidence when right and when wrong, %"
+    ]
     assert points(chart) == [(25.0, 10.0), (75.0, 60.0)], "right: 1 and 6 of 10"
     assert isinstance(chart, Chart)
     assert "wrong 30.0" in chart.svg
@@ -70,7 +72,7 @@ def test_each_of_several_models_has_a_chart_of_its_own_on_one_scale() -> None:
         found = Finding("accuracy", "ece", 0.1, 10, evidence={"reliability": reliability})
         runs.append(RunFiles(name, settings={"method": name}, findings=(CLEAN, found)))
     charts = blocks(accuracy(runs), Chart)
-    own = [charts[f"Confidence when right and when wrong: {name}"] for name in "abcd"]
+    own = [charts[f"Confidence when right and when wrong, %: {name}"] for name in "abcd"]
     assert [points(chart)[0] for chart in own] == [(25.0, 10.0), (25.0, 20.0), (25.0, 30.0), (25.0, 40.0)]
     scales = [re.findall(r'class="tick"[^>]*>([^<]+)<', str(chart.svg)) for chart in own if isinstance(chart, Chart)]
     assert scales == [scales[0]] * 4
@@ -80,7 +82,7 @@ def test_damaged_bins_are_not_drawn() -> None:
     for given in ({"low": "x", "n": [1]}, 3, {"low": [0.1], "high": [0.2], "n": [None], "accuracy": [1.0]}):
         found = Finding("accuracy", "ece", 0.1, 10, evidence={"reliability": given})
         made = accuracy([RunFiles("net", findings=(CLEAN, found))])
-        assert "Confidence when right and when wrong" not in blocks(made, Chart)
+        assert "Confidence when right and when wrong, %" not in blocks(made, Chart)
 
 
 def test_every_ood_set_has_its_auroc_and_a_word() -> None:
@@ -102,7 +104,7 @@ def test_maps_say_how_to_read_them_with_the_classes_of_the_data() -> None:
     page = render([RunFiles("net", findings=(replace(CLEAN, evidence={
         "confusion": {"classes": ["cat", "dog"], "matrix": [[5, 3], [1, 7]]},
     }),))])  # fmt: skip
-    assert "How to read it: row cat, column dog: 38 % of class cat are taken for dog (3 of 8 images)." in page
+    assert "How to read it: row cat, column dog: 38\u00a0% of class cat are taken for dog (3 of 8 images)." in page
 
 
 def test_every_measure_of_the_sample_is_explained_and_linked_to() -> None:

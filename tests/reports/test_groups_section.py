@@ -130,7 +130,15 @@ def test_map_shades_errors_and_shows_empty_cells() -> None:
 def test_seeds_add_up_in_the_map() -> None:
     drawn = blocks(made(groups([run(seed=0), run(seed=1)])), Chart)[-1]
     assert cells(drawn.svg)[1][2] == "cat, grass: 25.0 % of 8"
-    assert drawn.note.endswith("All seeds together.")
+    assert drawn.note.endswith("Every image counts once for each of 2 seeds.")
+
+
+def test_what_is_of_one_seed_says_so() -> None:
+    """Bars are means over seeds; calibration and the confusion matrix beside them are of the first."""
+    found = (Finding("accuracy", "accuracy", 0.9, 100, 0.8, 0.95),)
+    seeds = [RunFiles(f"erm-{seed}", settings={"method": "erm", "seed": seed}, findings=found) for seed in range(2)]
+    assert "of the first seed of each" in made(clean(seeds)).lead
+    assert "seed" not in made(clean(seeds[:1])).lead
 
 
 @pytest.mark.parametrize(
@@ -213,7 +221,7 @@ def test_a_damaged_confusion_is_not_drawn(confusion: Any) -> None:
 
 def test_calibration_curve_and_table() -> None:
     section = made(clean([run(findings=[whole(), calibrated([0.5, 0.9], [0.4, 0.7])])]))
-    (drawn,) = [c for c in blocks(section, Chart) if c.title == "Calibration"]
+    (drawn,) = [c for c in blocks(section, Chart) if c.title == "Calibration: accuracy by confidence, %"]
     lines = re.findall(r'class="line[^"]*" d="([^"]+)"', drawn.svg)
     assert len(lines) == 2  # the model's, and the perfect one
     heights = [[float(y) for y in re.findall(r"[ML][\d.]+ ([\d.]+)", d)] for d in lines]
@@ -225,4 +233,4 @@ def test_calibration_curve_and_table() -> None:
 @pytest.mark.parametrize("values", [("x", [0.4]), (None, None), ([], [])])
 def test_a_damaged_curve_is_not_drawn(values: tuple[Any, Any]) -> None:
     section = made(clean([run(findings=[whole(), calibrated(*values)])]))
-    assert "Calibration" not in [c.title for c in blocks(section, Chart)]
+    assert "Calibration: accuracy by confidence, %" not in [c.title for c in blocks(section, Chart)]

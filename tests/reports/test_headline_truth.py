@@ -103,7 +103,7 @@ def test_every_share_is_what_it_is_called_and_every_drop_has_its_base(
 ) -> None:
     made = Simulated(seed, aligned=aligned, conflicting=conflicting)
     sentence = summary_sentence(robustness(made.findings(), {}))
-    assert sentence.startswith(f"{percent(made.right)} % clean accuracy on 400 images; ")
+    assert sentence.startswith(f"{percent(made.right)} % clean accuracy on 400 images")
     assert len(SHARE.findall(sentence)) == 5, "clean, conflicting, worst group, corruptions, attack"
     assert told_false(sentence, made.truths()) == []
     clauses = dict(
@@ -224,12 +224,12 @@ def test_whoever_reads_the_headline_alone_knows_of_failed_gates_and_crashes() ->
         ),
     ):
         run = RunFiles("net", findings=(SMALL[0], *more), checks=checks, gates=gates)
-        assert headline(run).startswith("net: 47.2 % clean accuracy")
+        assert headline(run).startswith("net: 47.2 % clean accuracy on 500 images")
         assert headline(run).endswith(said.format(""))
         other = RunFiles("other", findings=SMALL[:1], checks=CHECKS)
         assert headline(run, other).endswith(said.format(" of net"))
     fine = RunFiles("net", findings=SMALL[:1], checks=CHECKS, gates=({**failing, "passed": True},))
-    assert headline(fine) == "net: 47.2 % clean accuracy. Gate passed."
+    assert headline(fine) == "net: 47.2 % clean accuracy on 500 images. Gate passed."
 
 
 def test_what_was_measured_is_not_called_nothing() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from holdfast.reports import RunFiles
-from holdfast.reports.blocks import Block, Chart, Details, Section, Side
+from holdfast.reports.blocks import Block, Chart, Details, Section, Side, Table
 from holdfast.reports.html import render
 from holdfast.reports.sections.ood import ood as unknown
 from holdfast.types import Finding
@@ -81,3 +81,19 @@ def test_long_names_are_in_a_legend() -> None:
     section = made(run("a-method-with-a-very-long-name", 0.4), run("lff", 0.8))
     roc = charts(section.blocks)["ROC, best score of each"]
     assert [label for _, label in roc.legend] == ["a-method-with-a-very-long-name, energy", "lff, energy"]
+
+
+def test_scores_and_sets_are_told_in_words() -> None:
+    """A reader who does not know the letters, or the set, learns what they stand for."""
+    found = [
+        Finding("ood", "ood_auroc", 0.9, 100, 0.8, 0.95, {"score": score, **of})
+        for score in ("msp", "energy")
+        for of in ({}, {"ood": "digits"}, {"ood": "mine"})
+    ]
+    section = unknown([RunFiles("net", findings=tuple(found))])
+    assert section is not None
+    tables = {block.caption: block for block in section.blocks if isinstance(block, Table)}
+    assert tables["By score"].note == ("msp: 1 − the classifier's confidence. energy: −log Σ exp of the logits.")
+    assert [row[1].text for row in tables["AUROC by OOD set"].rows] == [
+        "1,797 grey handwritten digits", "images that the audit was given",
+    ]  # fmt: skip

@@ -64,7 +64,7 @@ def expected(f: Finding) -> Row:
     assert f.value is not None
     no_unit = name_has_no_unit(f.name)
     unit = "" if no_unit else " points" if f.name in POINTS else " %"
-    where = ", ".join(v if k in ("bias", "slice") else f"{k} {v}" for k, v in f.where.items()) or "all"
+    where = ", ".join({"bias": f"bias-{v}", "slice": v}.get(k, f"{k} {v}") for k, v in f.where.items()) or "all"
     span = "" if f.low is None or f.high is None else f"{written(f.name, f.low)} to {written(f.name, f.high)}{unit}"
     return f.name, where, written(f.name, f.value) + unit, span, f"{f.n:,}"
 

@@ -292,7 +292,7 @@ def test_the_page_begins_with_it() -> None:
     page = Page(render([new, old]))
     lead = "new is 3.4 points ahead of old in clean accuracy (95 % interval 1.0 to 5.8) on the same 1,000 images"
     assert page.text("h1")[0].replace("\u00a0", " ") == (
-        f"{lead}. Largest failure of new: {failure}. Gates of new: {gates}"
+        f"{lead}; new has 90.0 %. Largest failure of new: {failure}. Gates of new: {gates}"
     )
     assert page.text("b") == ["Clean accuracy", "new", "old"]
     assert [cell.text for cell in page.column("Paired differences: new − old", "measure")] == ["clean accuracy"]
@@ -302,8 +302,8 @@ def test_an_audit_without_accuracy_says_what_was_measured() -> None:
     checks = (CheckRecord("attacks", "measured"), CheckRecord("accuracy", "skipped"))
     run = RunFiles("net", findings=tuple(f for f in FOUND if f.check == "attacks"), checks=checks)
     assert Page(render([run])).text("h1") == [
-        "net: clean accuracy was not measured; 5.0\u00a0% accuracy under attack (radius 8/255; from 88.0\u00a0% clean "
-        "accuracy on the same 100 images; 95\u00a0% interval 0.0 to 10.0, n\u00a0=\u00a0100)"
+        "net: 88.0\u00a0% clean accuracy on the 100 images measured, but 5.0\u00a0% accuracy under attack (radius "
+        "8/255; 95\u00a0% interval 0.0 to 10.0, n\u00a0=\u00a0100)"
     ]
     page = Page(render([run, replace(run, name="other")]))
     assert page.text("h1") == ["2 models; clean accuracy was not measured"]

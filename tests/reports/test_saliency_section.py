@@ -98,7 +98,7 @@ def test_numbers_over_seeds() -> None:
     assert [c.title for c in numbers.columns] == ["measure", "part", "erm", "lff"]
     assert [[c.text for c in r] for r in numbers.rows] == [
         ["area that holds half of the map", "all", "35.0 ± 7.1 %", "20.0 %"],
-        ["area that holds half of the map", "conflicting", "empty", "empty"],
+        ["area that holds half of the map", "bias-conflicting", "empty", "empty"],
         ["agreement of maps", "model other", "0.250 ± 0.000", "0.250"],
     ]
     assert "standard deviation" in numbers.note

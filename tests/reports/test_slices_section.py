@@ -68,7 +68,7 @@ def test_nothing_confirmed_is_said() -> None:
     table = made(run(findings=[nothing])).blocks[0]
     assert isinstance(table, Table)
     assert table.rows == ()
-    assert table.note == "No weak part is confirmed at level 0.01, on 80 samples. Attributes: nothing that varies."
+    assert table.note == "No weak slice is confirmed at level 0.01, on 80 samples. Attributes: nothing that varies."
 
 
 def test_profile_is_drawn_where_it_can_be() -> None:
@@ -100,14 +100,14 @@ def test_clusters_say_what_sets_them_apart() -> None:
     section = made(run(findings=[found()[0], *rows]))
     table = section.blocks[0]
     assert isinstance(table, Table)
-    assert table.columns[-1].title == "inside, and in the rest"
+    assert table.columns[-1].title == "median or share inside, and in the rest"
     assert [row[-1].text for row in table.rows] == ["brightness: 0.21, 0.553", "group red: 98.0 %, 0.0 %", "", ""]
     assert [b.title for b in section.blocks if isinstance(b, Gallery)] == ["Mistakes in cat, cluster 0"]
 
 
 def test_runs_are_named_when_there_are_several() -> None:
     captions = [b.caption for b in made(run("erm"), run("lff")).blocks if isinstance(b, Table)]
-    assert captions == ["Weak parts of erm", "Weak parts of lff"]
+    assert captions == ["Weak slices of erm", "Weak slices of lff"]
 
 
 def test_hostile_names_are_only_text(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,10 +31,12 @@ from holdfast.data.load_data import SIZES_DIFFER
 from holdfast.data.loaders import evaluation_batch
 from holdfast.data.splits import ArraySplit, FileSplit, hash_data
 from holdfast.data.unlabelled_images import resized
-from holdfast.errors import require
+from holdfast.errors import HoldfastError, require
 from holdfast.models import LoadedModel, open_model
 from holdfast.parts import CHECKS
+from holdfast.settings import read_environment
 from holdfast.settings.audit_settings import AuditSettings
+from holdfast.train.folder import read_settings
 from holdfast.train.progress import Progress
 from holdfast.train.run_result import DataTerms, Run
 from holdfast.types import Finding, Needs, Note
@@ -194,6 +196,8 @@ def _open(
         whole = _subject(request, every.model, every.data, device)
     spec = given if isinstance(given, str) else name
     record = {"name": name, "spec": spec, "source": opened.source, "hash": opened.hash, **aligned.record()}
+    record |= {"trained": trained} if (trained := _trained(given)) else {}
+    record |= {"architecture": request.architecture} if isinstance(request.architecture, str) else {}
     words = ColumnWords()
     if by_name and group:
         words = columns_of(source if isinstance(source, str) else "", group, data, subject.data, again=by_group)
@@ -209,10 +213,27 @@ def _open(
         others[other] = fitted_other.reading.model
         record[setting] = {"spec": other, "hash": loaded.hash}
     subject = replace(subject, columns=words.group_columns(), others=others)
-    about = {**_data_record(data, subject), **terms.record()}
+    about = {**_data_record(data, subject), **terms.record(), "spec": source if isinstance(source, str) else ""}
     why = f"no gradients reach the images: {opened.no_gradients}"
     blocked = {} if opened.gradients else {n: why for n, part in CHECKS.items() if Needs.GRADIENTS in part.needs}
     return AuditedModel(name, subject, record, about, blocked, words, (), data.unreadable, whole)
+
+
+def _trained(given: Any) -> dict[str, Any]:
+    """How a run was trained: what a report must not propose once more. Empty for other models."""
+    environment: Mapping[str, Any] = {}
+    if isinstance(given, Run):
+        settings = given.settings
+    elif isinstance(given, str) and os.path.isfile(os.path.join(given, "run.yaml")):
+        try:
+            settings, environment = read_settings(Path(given, "run.yaml")), read_environment(Path(given))
+        except HoldfastError:  # the model is what counts
+            return {}
+    else:
+        return {}
+    known = {"method": settings.method.name, "ascent": settings.ascent.name}
+    known["auto_augment"] = settings.augment.auto_augment
+    return known | {key: environment[key] for key in ("own_data", "own_model", "repaired_by") if key in environment}
 
 
 def _at_own_size(opened: LoadedModel, data: Dataset) -> Dataset:
@@ -312,6 +333,7 @@ def _from_predictions(request: AuditSettings, device: torch.device, tell: TellNo
     record["notes"] = [str(note) for note in read.notes if note.level == "note"]
     record["warnings"] = [str(note) for note in read.warnings]
     about = {**_data_record(subject.data, subject), "scores": read.scores}
+    about["spec"] = request.data if isinstance(request.data, str) else ""
     blocked = {n: NO_MODEL for n, part in CHECKS.items() if Needs.MODEL in part.needs}
     if data is None:
         blocked = {n: NO_IMAGES for n, part in CHECKS.items() if Needs.IMAGES in part.needs} | blocked

@@ -17,27 +17,35 @@ from holdfast.reports.blocks import Gallery
 from holdfast.reports.next_steps import Step, next_steps
 from holdfast.reports.overview import states
 from holdfast.reports.proof_pictures import data_pictures, proof_pictures
-from holdfast.reports.report_tables import Difference, against, all_leads, baseline_of, lead_sentence, significance
+from holdfast.reports.report_tables import (
+    PLAIN_TRAINING,
+    Difference,
+    against,
+    all_leads,
+    baseline_arm,
+    lead_sentence,
+    method_of,
+    significance,
+)
 from holdfast.reports.robustness_summary import (
     CLEAN,
     RobustnessResult,
     arm_sentence,
     arms_verdict,
     drop_clauses,
+    headline_findings,
     robustness,
     summary_sentence,
+    weakest_part,
 )
 from holdfast.reports.run_files import RunFiles, group_attribute
-from holdfast.reports.text import finite, percent
+from holdfast.reports.text import finite, percent, quantity
 from holdfast.types import Finding, Needs
 
 MOST_SENTENCES = 8
 MOST_WARNINGS = 12
 MOST_NAMED = 3
 """Failed gates that the first sentence names."""
-PLAIN = "erm"
-"""The method that others are compared with, where nothing else was named as the baseline."""
-
 Found = Sequence[RobustnessResult]
 
 
@@ -73,7 +81,8 @@ def top(runs: Sequence[RunFiles], groups: Sequence[Arm], *, images: bool = True)
     names = {run.name: arm.label for arm in groups for run in arm.runs}
     proof = proof_pictures(_first_told(runs, groups), names) if images else None
     look = data_pictures(runs) if images else None
-    return Top(unbroken(f"{verdict}." if tail else verdict), sentences, said, proof, next_steps(runs), look)
+    ended = f"{verdict}." if ". " in verdict else verdict  # of several sentences the last ends like the others
+    return Top(unbroken(ended), sentences, said, proof, next_steps(runs), look)
 
 
 def _first_told(runs: Sequence[RunFiles], groups: Sequence[Arm]) -> list[RunFiles]:
@@ -126,18 +135,32 @@ def _one_audit(run: RunFiles, found: Found) -> Top:
     name, data = run.name, run.data.get("name")
     who, checks = f"{name} on {data}" if data else name, ("Checks", states(run.checks, run.gates))
     if not found or (found[0].check, found[0].name) != CLEAN:
-        rest = f"; {', '.join(r.share(span=True) for r in found[:MOST_NAMED])}" if found else ""
-        return Top(f"{who}: clean accuracy was not measured{rest}", [checks])
+        return Top(f"{who}: {_without_clean(run, found)}", [checks])
     clauses = drop_clauses(found)
     sentences = [(word.rstrip(":").capitalize(), text) for word, text in clauses]
     failure = _failure_clause(found, group_attribute(run)) if clauses else _bare(run, found[0])
     return Top(f"{who}: {failure}", [*sentences, checks])
 
 
+def _without_clean(run: RunFiles, found: Found) -> str:
+    """Of an audit that did not measure the unmodified test set: what it measured, and on which images."""
+    if len(found) == 1 and found[0].compared and found[0].changed_images:  # what it dropped from is clean accuracy
+        only, base = found[0], found[0].value + (found[0].drop or 0.0)
+        bare = replace(only, compared="")
+        word = "but" if bare.clear(replace(only, value=base, low=base)) else "and"
+        return f"{only.base} % clean accuracy on the {only.n:,} images measured, {word} {bare.share(span=True)}"
+    said = [r.share(span=True) for r in found]
+    if not said:
+        others = ((m, f) for m, own in headline_findings(run.findings, run.measures) for f in own[:1])
+        said = [f"{m.title} {quantity(m, finite(f.value) or 0.0)}" for m, f in others]
+    known = any(r.compared and r.changed_images for r in found)  # it says clean accuracy of its own images
+    missing = "the check accuracy was not run" if known else "clean accuracy was not measured"
+    return "; ".join(filter(None, [", ".join(said[:MOST_NAMED]), missing]))
+
+
 def _bare(run: RunFiles, clean: RobustnessResult) -> str:
     """Of an audit that measured nothing to compare clean accuracy with."""
-    arm = Arm.of(run.name, [run])
-    return arm_sentence(arm).removeprefix(f"{arm.label}: ") if arm.measured(AVERAGE) else clean.share(span=True)
+    return clean.on_images + weakest_part(Arm.of(run.name, [run]))
 
 
 def failures(found: Found) -> list[RobustnessResult]:
@@ -155,31 +178,42 @@ def _failure_clause(found: Found, attribute: str) -> str:
 
     attribute: what the groups are; a clear drop on bias-conflicting samples says that the model relies on it.
     """
-    clean = f"{percent(found[0].value)} % {found[0].title} on {found[0].n:,} images"
+    clean = found[0].on_images
     if worst := largest_failure(found):
-        if worst.compared and not worst.changed_images:  # the two parts say it, and not the mix of them
+        if worst.compared and worst.name == CONFLICTING.name:  # the two parts say it, and not the mix of them
             bare = replace(worst, compared="")
-            why = f": the model relies on {attribute}" if attribute and worst.name == CONFLICTING.name else ""
+            why = f": the model relies on {attribute}" if attribute else ""
             return f"{clean}; {worst.base} % {worst.compared}, but {bare.share(span=True)}{why}"
         return f"{clean}, but {worst.share(span=True)}"
     lower = [r for r in found if (r.drop or 0.0) > 0]
     if lower:
         worst = max(lower, key=lambda r: r.drop or 0.0)
         return f"{clean}, no clear failure; lowest: {worst.share(span=True)}, which chance may explain"
-    level = ", ".join(r.title for r in found if r.drop is not None)
-    return f"{clean}, and no drop in {level}" if level else clean
+    level = [r.title for r in found if r.drop is not None]
+    # a model that guesses loses nothing: that is no praise
+    return f"{clean}, and no drop in {_listed(level)}" if level and not found[0].guess else clean
+
+
+def _listed(names: Sequence[str]) -> str:
+    """
+    >>> _listed(["a"]), _listed(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def _overall(run: RunFiles, own: Found) -> str:
     """Who is ahead on the whole test set, and the largest failure of the model that was audited against another."""
     worst, text = largest_failure(own), lead_sentence(run.findings, run.name, brief=True)
+    text += f"; {run.name} has {percent(own[0].value)} %" + (f" ({own[0].guess})" if own[0].guess else "")
     return f"{text}. Largest failure of {run.name}: {worst.share(span=True)}" if worst else text
 
 
 def against_baseline(found: Sequence[tuple[RunFiles, Found]]) -> str:
     """What fails in the model that another was audited against, and what the other makes of it, on the same images.
 
-    Of several failures the first that both models were measured on; a weak slice is of one model alone.
+    Of several failures the first that both models were measured on; a weak slice is of one model alone. Failures of the
+    new model count where it is the worse one.
     """
     by_name = {run.name: (run, own) for run, own in found}
     for run, own in found:
@@ -189,19 +223,25 @@ def against_baseline(found: Sequence[tuple[RunFiles, Found]]) -> str:
                 continue
             theirs = by_name[other][1]
             by_measure = {f.where.get("measure", ""): f for f in reversed(leads) if f.where.get("against") == other}
-            for worst in [*failures(theirs), *failures(own)]:
+            worse = [r for r in failures(own) if (lead := by_measure.get(r.name)) and (lead.value or 0.0) < 0]
+            for worst in [*failures(theirs), *worse]:
                 lead = by_measure.get(worst.name)
                 if lead and (text := _told(run, own, other, theirs, lead)):
-                    return text + _cost(run, by_measure.get(CLEAN[1]), lead)
+                    return text + _cost(by_measure.get(CLEAN[1]), lead, told=worst.changed_images)
     return ""
 
 
-def _cost(run: RunFiles, clean: Finding | None, lead: Finding) -> str:
-    """What a gain elsewhere costs in clean accuracy, where that is clear."""
-    if clean is None or clean is lead or finite(clean.high) is None or (clean.high or 0.0) >= 0 or not clean.value:
+def _cost(clean: Finding | None, lead: Finding, *, told: bool) -> str:
+    """What a gain elsewhere costs in clean accuracy, where that is clear; told: also where it gains."""
+    low, high = (None, None) if clean is None else (finite(clean.low), finite(clean.high))
+    if clean is None or clean is lead or low is None or high is None or not clean.value or low <= 0 <= high:
         return ""
-    low, high = percent(-(clean.high or 0.0)), percent(-(finite(clean.low) or 0.0))
-    return f". Its clean accuracy is {percent(-clean.value)} points lower (95 % interval {low} to {high})"
+    if clean.value > 0 and not told:
+        return ""
+    ends = sorted((abs(low), abs(high)))
+    whose = "Its clean accuracy" if clean.n == lead.n else f"On all {clean.n:,} images its clean accuracy"
+    gap = f"{percent(abs(clean.value))} points {'higher' if clean.value > 0 else 'lower'}"
+    return f". {whose} is {gap} (95 % interval {percent(ends[0])} to {percent(ends[1])})"
 
 
 def _told(run: RunFiles, own: Found, other: str, theirs: Found, lead: Finding) -> str:
@@ -248,10 +288,10 @@ def over_seeds(groups: Sequence[Arm]) -> str:
     own = best.measured(CONFLICTING)
     if gap is None or own is None:
         return ""
-    name = f"Plain training ({baseline.label})" if _method(baseline) == PLAIN else baseline.label
+    name = f"Plain training ({baseline.label})" if method_of(baseline) == PLAIN_TRAINING else baseline.label
     shortcut = group_attribute(baseline.runs[0]) or "a shortcut"
-    text = f"{name} relies on {shortcut}: {share(conflicting)} % on bias-conflicting samples, "
-    text += f"{share(aligned)} % on bias-aligned ones. {best.label}"
+    text = f"{name} relies on {shortcut}: {share(aligned)} % on bias-aligned samples, but "
+    text += f"{share(conflicting)} % on bias-conflicting ones. On these, {best.label}"
     text += f", the best of {len(others)} others," if len(others) > 1 else ""
     seeds = f"over {gap.n} seeds" if gap.n > 1 else "one seed"
     clear = gap.low > 0 if gap.low is not None else own.differs(conflicting) and gap.value > 0
@@ -262,21 +302,11 @@ def over_seeds(groups: Sequence[Arm]) -> str:
     return text + ("" if _needs_groups(best) else f" without {labels}")
 
 
-def baseline_arm(groups: Sequence[Arm]) -> Arm | None:
-    """What others are compared with: as the files mark it, or plain training."""
-    return baseline_of(groups) or next((arm for arm in groups if _method(arm) == PLAIN), None)
-
-
-def _method(arm: Arm) -> str:
-    given = arm.runs[0].settings.get("method")
-    return str(given.get("name") if isinstance(given, Mapping) else given)
-
-
 def _needs_groups(arm: Arm) -> bool:
     """Whether a training was told groups; also where that is not known."""
     given: Any = arm.runs[0].settings.get("method")
     own = given.values() if isinstance(given, Mapping) else ()
-    name = _method(arm)
+    name = method_of(arm)
     return name not in METHODS or bool(METHODS[name].needs & Needs.GROUPS) or "group" in own
 
 

@@ -223,7 +223,7 @@ def _environment() -> Environment:
     whitespace: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
     strict: dict[str, Any] = {"autoescape": True, "undefined": StrictUndefined, "finalize": _finalize}
     made = Environment(loader=PackageLoader("holdfast.reports"), **strict, **whitespace)
-    made.filters |= {"series": series, "kind": lambda block: type(block).__name__}
+    made.filters |= {"series": series, "kind": lambda block: type(block).__name__, "unbroken": unbroken}
     return made
 
 

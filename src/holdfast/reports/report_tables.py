@@ -8,7 +8,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from holdfast.reports.arms import AVERAGE, CONFLICTING, MEASURES, Arm, FindingKey, Spread, figure_cell, spread_cell
+from holdfast.reports.arms import (
+    AVERAGE,
+    CONFLICTING,
+    MEASURES,
+    Arm,
+    FindingKey,
+    Spread,
+    figure_cell,
+    named,
+    spread_cell,
+)
 from holdfast.reports.blocks import Cell, Column, Details, Table
 from holdfast.reports.findings_file import AGAINST, Measures, all_measures, is_known, measure_of
 from holdfast.reports.robustness_summary import headline_parts, without_column
@@ -147,6 +157,8 @@ def seeds_cell(arm: Arm, key: FindingKey = AVERAGE) -> Cell:
 
 ROLE, BASELINE = "role", "baseline"
 """How findings.json marks the runs that others are compared with, under ``model``."""
+PLAIN_TRAINING = "erm"
+"""The method that others are compared with, where nothing else was named as the baseline."""
 COMPARED = (AVERAGE, CONFLICTING)
 ROUNDING = 1e-9
 """Differences closer than this are the same: far below what one image of a test set changes."""
@@ -211,6 +223,15 @@ def baseline_of(arms: Sequence[Arm]) -> Arm | None:
     return next((arm for arm in arms if arm.runs[0].model.get(ROLE) == BASELINE), None)
 
 
+def baseline_arm(arms: Sequence[Arm]) -> Arm | None:
+    """What others are compared with: as the files mark it, or plain training."""
+    return baseline_of(arms) or next((arm for arm in arms if method_of(arm) == PLAIN_TRAINING), None)
+
+
+def method_of(arm: Arm) -> str:
+    return named(arm.runs[0].settings.get("method"))
+
+
 def paired_table(arms: Sequence[Arm], baseline: Arm, *, extra: Mapping[str, Sequence[Cell]] | None = None) -> Table:
     """One row per arm: mean ± standard deviation, difference to the baseline. extra: more columns, a cell per arm."""
     measures = [m for m in COMPARED if any(arm.spread(m) for arm in arms)]
@@ -230,8 +251,8 @@ def paired_table(arms: Sequence[Arm], baseline: Arm, *, extra: Mapping[str, Sequ
     columns = Column.texts("settings") + Column.numbers(*titles, *extra, "seeds")
     note = (
         f"Mean ± sample standard deviation over seeds. Δ: mean difference to {baseline.label} over the seeds of both, "
-        "with its 95 % interval (Student's t on the paired differences; each row for itself, not corrected for their "
-        "number); none for a single seed, or where all differ alike."
+        "with its 95 % interval (Student's t on the paired differences, not corrected for the number of rows). A "
+        "single seed has no interval, nor have seeds that all differ by the same."
     ) + (f" {PASSES}" if "passes" in extra else "")
     return Table("Difference to the baseline", columns, tuple(rows), note)
 
@@ -289,13 +310,13 @@ def _count(value: object) -> Cell:
 
 def paired(rows: Sequence[tuple[Cell, ...]], caption: str = "Paired differences") -> Table | None:
     """Models against each other on the same samples; a single pair is named in the caption."""
-    titles = ("lead, points (95 %)", "only the first right", "only the second", "p", "n")
+    titles = ("lead, points (95 %)", "only the first right", "only the second right", "p", "n")
     columns = Column.texts("models", "measure") + Column.numbers(*titles)
     note = (
         "Both models on the same images. Accuracy: Bonett and Price's interval and McNemar's exact test; AUROC: "
         "DeLong's. p is corrected for all comparisons of the audit (Holm). The intervals are not: of twenty, "
-        "expect one to miss. A cell that was picked because one model is worst there shows that model in a bad "
-        "light."
+        "expect one to miss. A cell that was picked because one model is worst there makes that model look worse than "
+        "it is."
     )
     if len({row[0].text for row in rows}) == 1:  # said once, names leave room for numbers
         columns, caption = columns[1:], f"{caption}: {rows[0][0].text}"

@@ -68,7 +68,8 @@ class RobustnessResult:
     else than the clean accuracy of the whole test set. doubt: why it is not to be trusted. changed_images: it is not of
     unmodified test images. remedies: commands that help, as its measure declares them. link: where it is explained.
     threshold, passed: the highest share that a gate asks for, and whether all gates on it passed. bounded: whether they
-    judge the lower bound.
+    judge the lower bound. guess: of clean accuracy, why it shows less than it seems: one answer for all images would be
+    right as often.
     """
 
     name: str
@@ -91,6 +92,13 @@ class RobustnessResult:
     changed_images: bool = False
     remedies: tuple[str, ...] = ()
     link: str = ""
+    guess: str = ""
+
+    @property
+    def on_images(self) -> str:
+        """A share of the whole test set in words, such as "93.1 % clean accuracy on 5,794 images"."""
+        images = "1 image" if self.n == 1 else f"{self.n:,} images"
+        return f"{percent(self.value)} % {self.title} on {images}{_in_brackets(self.detail, self.guess, self.doubt)}"
 
     @property
     def where(self) -> str:
@@ -134,13 +142,29 @@ def robustness(
         columns = [failed[name] for name in _gate_names(measure, own[0]) if failed.get(name) is not None]
         own = [f for f in own if f.where.get("column") in columns] or own
         result = _worst(measure, own, findings, clean)
+        if (own[0].check, measure.name) == CLEAN:
+            clean = result = _beside_one_answer(result, findings)
         found.append(result)
-        clean = result if (own[0].check, measure.name) == CLEAN else clean
     judged = [_judged(r, [g for g in required if g.get("measure") in r.gate_names]) for r in found]
     known = {name for r in found for name in r.gate_names}
     others = {str(g.get("measure")): g for g in required if str(g.get("measure")) not in known}
     judged += [_judged(r, [g]) for g in others.values() if (r := _of_gate(g, measures)) is not None]
     return tuple(sorted(judged, key=lambda r: (r.check, r.name) != CLEAN))
+
+
+def _beside_one_answer(clean: RobustnessResult, findings: Sequence[Finding]) -> RobustnessResult:
+    """Clean accuracy with what one answer for all images would get right, where it is not clearly above that."""
+    by_class = [(f.n, f.where["class"]) for f in findings if (f.check, f.name) == CLEAN and set(f.where) == {"class"}]
+    total = sum(n for n, _ in by_class)
+    if not total or total != clean.n:
+        return clean
+    most, name = max(by_class, key=lambda pair: pair[0])
+    if most == total:
+        return replace(clean, detail=f"all of class {name}")
+    if clean.low is None or clean.low > most / total:
+        return clean
+    than = "worse than" if clean.high is not None and clean.high < most / total else "not clearly better than"
+    return replace(clean, guess=f"{than} always answering {name}, which is right on {percent(most / total)} %")
 
 
 def _gate_names(measure: Measure, finding: Finding) -> tuple[str, ...]:
@@ -203,7 +227,7 @@ def _judged(result: RobustnessResult, gates: Sequence[Mapping[str, Any]]) -> Rob
 def summary_sentence(found: Sequence[RobustnessResult]) -> str:
     """In words: the clean accuracy, what drops from it and by how much, what does not, and which gates failed."""
     rest = [f"{word} {text}" for word, text in drop_clauses(found)]
-    return "; ".join([f"{percent(found[0].value)} % {found[0].title} on {found[0].n:,} images", *rest]) if rest else ""
+    return "; ".join([found[0].on_images, *rest]) if rest else ""
 
 
 def drop_clauses(found: Sequence[RobustnessResult]) -> list[tuple[str, str]]:
@@ -270,7 +294,7 @@ def arm_sentence(arm: Arm) -> str:
         return f"{arm.label}: {_detection(arm) or _map(arm) or _progress(arm)}"
     first = f"{arm.label}: {share(average)} % clean accuracy"
     if aligned is None or conflicting is None:
-        return first + _weakest(arm)
+        return first + weakest_part(arm)
     drop = fmean(aligned.values) - fmean(conflicting.values)
     change = f"{'drops' if drop > 0 else 'gains'} {percent(abs(drop))} points"
     change = change if aligned.differs(conflicting) else "no clear drop"
@@ -302,7 +326,8 @@ def arms_verdict(arms: Sequence[Arm]) -> str:
     return "; ".join(arm_sentence(arm) for arm in arms)
 
 
-def _weakest(arm: Arm) -> str:
+def weakest_part(arm: Arm) -> str:
+    """The lowest group or class in words, a semicolon before it; empty where there are no parts, or all are alike."""
     for key in ("group", "class"):
         parts = {name: s for name, s in arm.parts(key).items() if s.values}
         if len({share(spread) for spread in parts.values()}) > 1:  # of equal ones none is the weakest

@@ -30,7 +30,8 @@ class RunFiles:
     name: the folder's name; of an audit, the model's.
     settings: run.yaml without its environment; what was handed over in Python under its own name.
     environment: versions, device and command; of an audit, what its findings say of them.
-    metrics: one mapping per epoch. The rest is as the findings file says.
+    metrics: one mapping per epoch. folder: where it was read from, as it was named; empty where it was not read. The
+    rest is as the findings file says.
     """
 
     name: str
@@ -43,6 +44,7 @@ class RunFiles:
     checks: tuple[CheckRecord, ...] = ()
     gates: tuple[Mapping[str, Any], ...] = ()
     measures: Measures = field(default_factory=dict)
+    folder: str = ""
 
     @classmethod
     def of(cls, file: FindingsFile) -> Self:
@@ -74,6 +76,7 @@ class RunFiles:
             settings=settings,
             environment=environment if isinstance(environment, dict) else found.run,
             metrics=read_metrics(folder / METRICS),
+            folder=str(folder),
         )
 
 
@@ -168,7 +171,7 @@ def redacted(run: RunFiles) -> RunFiles:
     """
     hide = hide_folders
     findings = tuple(replace(f, evidence=hide(f.evidence), settings=hide(f.settings)) for f in run.findings)
-    plain = {key: hide(getattr(run, key)) for key in ("settings", "environment", "model", "data")}
+    plain = {key: hide(getattr(run, key)) for key in ("settings", "environment", "model", "data", "folder")}
     checks = tuple(CheckRecord.of(hide_folders(asdict(record))) for record in run.checks)
     return replace(run, findings=findings, checks=checks, **plain)
 

@@ -147,9 +147,10 @@ def part(where: Mapping[str, str]) -> str:
     """The part of the data a finding speaks of.
 
     >>> part({}), part({"class": "3"}), part({"bias": "aligned"}), part({"slice": "class 3, cluster 1"})
-    ('all', 'class 3', 'aligned', 'class 3, cluster 1')
+    ('all', 'class 3', 'bias-aligned', 'class 3, cluster 1')
     """
-    return ", ".join(v if k in ("bias", "slice") else f"{k} {v}" for k, v in where.items()) or "all"
+    before = {"bias": "bias-", "slice": ""}
+    return ", ".join(before.get(k, f"{k} ") + v for k, v in where.items()) or "all"
 
 
 def setting(value: Any) -> str:

@@ -39,7 +39,10 @@ def accuracy(groups: Sequence[Arm]) -> Section:
     several, alone = "mean ± sample standard deviation over seeds", "the 95 % interval"
     many = [len(arm.runs) > 1 for arm in groups]
     whiskers = several if all(many) else f"{several}; for single runs, {alone}" if any(many) else alone
-    return Section("accuracy", "Clean accuracy", f"On the unmodified test set. Whiskers are {whiskers}.", blocks)
+    lead = f"On the unmodified test set. Whiskers are {whiskers}."
+    if any(many):
+        lead += " Calibration, confidence, risk and what is taken for what are of the first seed of each."
+    return Section("accuracy", "Clean accuracy", lead, blocks)
 
 
 def _probabilities(groups: Sequence[Arm]) -> Table | None:
@@ -57,7 +60,7 @@ def _probabilities(groups: Sequence[Arm]) -> Table | None:
     note = "The calibration error (ECE) is the mean distance between confidence and accuracy in 15 bins of confidence."
     if not any(row[-1].text for row in rows):
         return Table("Probabilities", columns, tuple(row[:-1] for row in rows), note)
-    note += " A perfectly calibrated model would show up to the last number by chance alone."
+    note += " The last column is the most that a perfectly calibrated model would show by chance."
     return Table("Probabilities", columns + Column.numbers("ECE by chance, up to, %"), tuple(rows), note)
 
 
@@ -80,8 +83,10 @@ def _calibration(groups: Sequence[Arm]) -> Chart | None:
         [perfect, *lines], id="accuracy-calibration", title="Accuracy", x_label="confidence, %", y_range=(0.0, 1.0),
         share=True, direct=len(lines) > 1,
     )  # fmt: skip
-    note = "Below the thin line the model is more confident than it should be; above it, less."
-    return Chart("Calibration", svg, note=note)
+    note = (
+        "On the thin line, confidence is the chance to be right. Below it, the model is too sure; above it, not enough."
+    )
+    return Chart("Calibration: accuracy by confidence, %", svg, note=note)
 
 
 def _bins(arm: Arm, name: str) -> list[tuple[float, float, float, float]]:
@@ -104,9 +109,9 @@ def _confidences(groups: Sequence[Arm]) -> Iterator[Chart]:
             lines += [Line(word, (points,), len(lines))] if len(points) > 1 else []
         found += [(arm, lines)] if lines else []
     highest = max((y for _, lines in found for line in lines for _, y in line.points), default=1.0)
-    note = "Share of test images at each confidence. A line of wrong answers that rises to the right is overconfidence."
+    note = "Share of test images at each confidence. Wrong answers on the right are overconfident."
     for arm, lines in found:
-        title = "Confidence when right and when wrong" + (f": {arm.label}" if len(groups) > 1 else "")
+        title = "Confidence when right and when wrong, %" + (f": {arm.label}" if len(groups) > 1 else "")
         id = f"accuracy-confidence-{arm.number}"
         chart = share_lines(title, lines, id=id, x_label="confidence, %", note=note, top=highest, direct=True)
         yield from [chart] if chart else []
@@ -126,11 +131,11 @@ def _risk_coverage(groups: Sequence[Arm]) -> Chart | None:
         if len(points) > 1:
             lines.append(Line(arm.label if len(groups) > 1 else "this model", (tuple(points),), arm.number))
     note = (
-        "If the model answers only the images that it is most confident about, this share of its answers is wrong. A "
-        "line that starts low says that the model knows when it is unsure: leave the rest to a person."
+        "If the model answers only for the images that it is most confident about, this share of its answers is wrong. "
+        "A line that starts low says that the model knows when it is unsure: those images can go to a person."
     )
     highest = max((y for line in lines for _, y in line.points), default=1.0) or 1.0
-    title, x_label = "Risk and coverage", "coverage, % of the test set"
+    title, x_label = "Risk and coverage: wrong answers, %", "coverage, % of the test set"
     return share_lines(title, lines, id="accuracy-risk", x_label=x_label, drawn="Error", note=note, top=highest)
 
 

@@ -67,7 +67,8 @@ def _errors(arm: Arm, *, alone: bool) -> Table | None:
     columns = Column.texts("attack", "access") + Column.numbers(*radii)
     most = max(s.n for s in cells.values())
     warning = f"{WARNING}." if any(_doubtful(run.findings) for run in arm.runs) else ""
-    note = f"In percent, on {most:,} images; radius in pixels of [0, 1], norm {_norm(arm)}."
+    note = f"Error in percent, on {most:,} images. Radius: the most that may change, in the norm {_norm(arm)}, "
+    note += "where pixels are from 0 to 1."
     notes = " ".join(filter(None, [warning, note, over_seeds([arm])]))
     return Table("Error under attack" if alone else f"Error under attack: {arm.label}", columns, tuple(rows), notes)
 
@@ -132,6 +133,8 @@ def _curves(groups: Sequence[Arm]) -> Chart | None:
     note = (
         "An attack that works lies below random noise, and a white-box one below transfer. The model is at most as "
         "robust as the lowest line says."
+        if len(groups) == 1
+        else "The share of images that stays right under every attack within the radius."
     )
     return share_lines(title, lines, id="attacks-curves", x_label=unit, note=note)
 

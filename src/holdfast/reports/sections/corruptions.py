@@ -26,8 +26,8 @@ def corruptions(found: Sequence[Arm]) -> Section:
     if not measured:
         return Section(CHECK, "Corruptions", f"Not measured: {why_empty(found, CHECK)}.", ())
     lead = (
-        "The same test images after a corruption. These eight are from BiasAdv's robustness table; strength 1 is "
-        "the strength used there. A drop compares every image with itself before the corruption."
+        "The same test images after a corruption. Which eight, and how strong they are at strength 1, is from the "
+        "BiasAdv paper. A drop compares every image with itself before the corruption."
     )
     eights = present(*(_eight(arm, alone=len(measured) == 1) for arm in measured))
     families = list(dict.fromkeys(family for arm in measured for family in _values(arm, "family")))
@@ -35,7 +35,7 @@ def corruptions(found: Sequence[Arm]) -> Section:
         *([Side(eights)] if len(eights) > 1 else eights),
         Side(present(_strengths(measured), *(_severities(measured, family, i) for i, family in enumerate(families)))),
         *(_errors(measured, family) for family in families),
-        *_examples(measured[0]),
+        *_examples(measured[0], alone=len(measured) == 1),
         all_numbers(measured, CHECK),
     )
     return Section(CHECK, "Corruptions", lead, blocks)
@@ -135,7 +135,7 @@ def _errors(measured: Sequence[Arm], family: str) -> Table | None:
     return Table(f"Error by corruption, {family}", columns, tuple(rows), note)
 
 
-def _examples(arm: Arm) -> Iterator[Gallery]:
+def _examples(arm: Arm, *, alone: bool) -> Iterator[Gallery]:
     """One image under each corruption, as the model saw it; of several seeds, the first's."""
     for finding in arm.found.get(FindingKey("examples", (), CHECK), ())[:1]:
         pictures = []
@@ -145,7 +145,8 @@ def _examples(arm: Arm) -> Iterator[Gallery]:
             detail = ", ".join(filter(None, [str(values.get("prediction", "?")), sure(values.get("confidence"))]))
             alt = f"{values.get('label', '?')}, {title}; taken for {detail}"
             pictures.append(png_picture(values.get("png"), alt, title, detail, wrong=label != said))
-        yield from Gallery.readable("One image under each corruption, and what the model says", pictures)
+        who = "the model" if alone else arm.label
+        yield from Gallery.readable(f"One image under each corruption, and what {who} says", pictures)
 
 
 def _points(spreads: Mapping[str, Spread | None], factor: float = 1) -> tuple[Point, ...]:

@@ -45,7 +45,7 @@ def glance(runs: Sequence[RunFiles]) -> Section | None:
         side_by_side(list(files.values()), list(files)) if several else overview(*files.values()),
     )
     if any(record.asked and record.state != "measured" for _, run in audited for record in run.checks):
-        words.append("A check that was asked for and not measured says why.")
+        words.append("Where a check was not measured, the last table says why.")
     return Section("glance", "At a glance", " ".join(words), blocks)
 
 

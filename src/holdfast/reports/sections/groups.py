@@ -129,7 +129,9 @@ def _map(arm: Arm, table: Mapping[str, Any], id: str, *, alone: bool) -> Chart:
     ]
     title = f"Accuracy by class and {column}, %"
     svg = heat_map(classes, names, cells, id=id, title=title, x_label=column, y_label="class")
-    note = _reading(classes, names, table, column) + (" All seeds together." if len(arm.runs) > 1 else "")
+    note = _reading(classes, names, table, column) + (
+        f" Every image counts once for each of {len(arm.runs)} seeds." if len(arm.runs) > 1 else ""
+    )
     return Chart(title if alone else f"{title}: {arm.label}", svg, note=note)
 
 

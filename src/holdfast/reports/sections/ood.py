@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from holdfast.parts import DETECTORS, described_data
 from holdfast.reports.arms import Arm, FindingKey, share_chart, spread_cell
 from holdfast.reports.blocks import Cell, Chart, Column, Details, Gallery, Section, Side, Table, png_picture, present
 from holdfast.reports.report_tables import all_numbers
@@ -28,8 +29,8 @@ def ood(groups: Sequence[Arm]) -> Section:
     lead = (
         "How well a score tells out-of-distribution (OOD) images from test images. AUROC is the chance that an "
         "OOD image scores higher than a test image. FPR95 is the share of test images that are flagged when 95 % "
-        "of the OOD images are caught; with fewer than 72 OOD images its interval ends at 100 %. Precision, "
-        "recall, F1 and false alarms are at a threshold that was set on other test images."
+        "of the OOD images are caught. Precision, recall, F1 and false alarms are at a threshold that was set on "
+        "other test images."
     )
     return _section(groups, "ood", "Out-of-distribution inputs", lead)
 
@@ -39,8 +40,8 @@ def detect(groups: Sequence[Arm]) -> Section:
     lead = (
         "How well a score tells anomalies from normal images. AUROC is the chance that an anomaly scores higher "
         "than a normal image. FPR95 is the share of normal images that are flagged when 95 % of the anomalies "
-        "are caught; with fewer than 72 anomalies its interval ends at 100 %. Precision, recall, F1 and false "
-        "alarms are at the detector's own threshold, which was set on held-out normal images before."
+        "are caught. Precision, recall, F1 and false alarms are at the detector's own threshold, which was set on "
+        "held-out normal images before."
     )
     for arm in groups:
         if seen := fitted_on(arm):
@@ -88,7 +89,9 @@ def _table(arm: Arm, check: str, groups: Sequence[Arm]) -> Table:
         for score in scores
     )
     found = [(score, f) for score in scores for f in arm.found.get(_key(check, score), ())]
-    notes = dict.fromkeys(f"{score}: {f.evidence['reason']}." for score, f in found if "reason" in f.evidence)
+    known = {score: DETECTORS[score].about.rstrip(".") for score in scores if score in DETECTORS}
+    notes = dict.fromkeys(f"{score}: {about}." for score, about in known.items() if arm is groups[-1])
+    notes |= dict.fromkeys(f"{score}: {f.evidence['reason']}." for score, f in found if "reason" in f.evidence)
     columns = Column.texts("score") + Column.numbers(*(titled(arm.measure(FindingKey(n, check=check))) for n in names))
     return Table("By score" if len(groups) == 1 else f"By score, {arm.label}", columns, rows, " ".join(notes))
 
@@ -121,7 +124,9 @@ def _what(groups: Sequence[Arm], check: str, name: str) -> str:
     given = next((data[name] for data in found if isinstance(data, Mapping) and name in data), None)
     if given is not None:
         return str(given)
-    return "random pixels in the size of the test images" if name == NOISE else "a data set by that name"
+    if name == NOISE:
+        return "random pixels in the size of the test images"
+    return described_data().get(name, "images that the audit was given").partition(";")[0].rstrip(".")
 
 
 def _confusion(arm: Arm, check: str) -> Iterator[Table]:

@@ -23,7 +23,7 @@ def comparison(runs: Sequence[RunFiles]) -> Section | None:
     blocks: list[Block] = [method_table(groups)]
     if len(groups) < len(runs):
         blocks.append(Details(f"Each of the {len(runs)} runs", (run_table(groups),)))
-    lead = "Runs that differ only in their seed share a row."
+    lead = "One row per model." if len(groups) == len(runs) else "Runs that differ only in their seed share a row."
     if any(arm.spread(ALIGNED) for arm in groups):
         lead += (
             " Bias-aligned samples follow the spurious correlation of the training set, bias-conflicting ones"

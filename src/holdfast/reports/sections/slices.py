@@ -20,10 +20,10 @@ def slices(groups: Sequence[Arm]) -> Section:
     every = [(run.name, [f for f in run.findings if f.check == CHECK]) for arm in groups for run in arm.runs]
     found = [(name, own) for name, own in every if own]
     lead = (
-        "A weak part was found on one half of the test images and checked on the other half. The numbers are "
-        "from the second half, so that a part which was weak by chance does not show up again. A part is "
-        "confirmed if its adjusted p is at most the level. A cluster holds images that look alike to the model: "
-        "of one class, compared with the rest of that class, or of all classes. Its name says what its images "
+        "A weak slice was found on one half of the test images and checked on the other half. The numbers are "
+        "of the second half: a slice that was weak by chance is not weak again. A slice is confirmed if its p, "
+        "adjusted for all slices that were tried, is at most the level. A cluster holds images that look alike to the "
+        "model: of one class, compared with the rest of that class, or of all classes. Its name says what its images "
         "are predicted as, and what sets them apart most."
     )
     blocks: list[Block] = []
@@ -52,9 +52,13 @@ def _table(own: Sequence[Finding], name: str) -> Table:
             Cell(_set_apart(f)),
         ))  # fmt: skip
     titles = ("accuracy, %", "n", "below the rest by, points (95 %)", "adjusted p")
-    columns = Column.texts("part") + Column.numbers(*titles) + Column.texts("verdict", "inside, and in the rest")
+    columns = (
+        Column.texts("slice")
+        + Column.numbers(*titles)
+        + Column.texts("verdict", "median or share inside, and in the rest")
+    )
     width = len(columns) if any(row[-1].text for row in rows) else len(columns) - 1
-    caption = "Weak parts" + (f" of {name}" if name else "")
+    caption = "Weak slices" + (f" of {name}" if name else "")
     return Table(caption, columns[:width], tuple(row[:width] for row in rows), _note(own))
 
 
@@ -75,10 +79,10 @@ def _note(own: Sequence[Finding]) -> str:
         return ""
     attributes, level, count = f.evidence.get("attributes"), finite(f.settings.get("level")), int(finite(f.value) or 0)
     names = ", ".join(map(str, attributes if isinstance(attributes, list) else ())) or "nothing that varies"
-    said = f"{count} confirmed" if count else "No weak part is confirmed"
+    said = f"{count} confirmed" if count else "No weak slice is confirmed"
     at = "" if level is None else f" at level {level:g}"
     tried = f.evidence.get("clusters")
-    more = f" Clusters of its {tried.get('of')}: {tried.get('tried')}." if isinstance(tried, Mapping) else ""
+    more = f" Clusters of {tried.get('of')}: {tried.get('tried')} tried." if isinstance(tried, Mapping) else ""
     return f"{said}{at}, on {f.n:,} samples. Attributes: {names}.{more}"
 
 
@@ -92,7 +96,7 @@ def _profile(own: Sequence[Finding], name: str, id: str) -> Chart | None:
         if len(curve) > 1 and len(curve) == len(numbers(values, "accuracy")):
             lines.append(Line(str(attribute), (curve,), colour))
     title, x_label = "Accuracy along each attribute", "tenth of the samples, lowest first"
-    note = "All test images; a picture, not a test."
+    note = "On all test images: to look at, and not a test."
     return share_lines(f"{title}, {name}" if name else title, lines, id=id, x_label=x_label, note=note)
 
 

@@ -71,7 +71,7 @@ if TYPE_CHECKING:
             gate=True,
             headline=True,
             about="How far confidence and accuracy are apart on average: 0 if 80 % sure means right in 80 % of cases.",
-            remedies=("holdfast repair RUN --by none",),
+            remedies=("holdfast repair RUN --by none # calibrates the confidence; predictions stay",),
         ),
         Measure(
             "ece_adaptive",

@@ -39,7 +39,7 @@ SURROGATE_SHARE: Final = 1 / 3
             part="radius",
             about="The share of images that is right and stays right under every attack within the radius.",
             changed_images=True,
-            remedies=("holdfast train --data DATA --method adversarial",),
+            remedies=("holdfast train --data DATA --method adversarial # trains on attacked images",),
         ),
         Measure(
             "attack_drop",
@@ -61,7 +61,7 @@ SURROGATE_SHARE: Final = 1 / 3
             headline=True,
             about="Whether all signs of masked gradients are absent; if not, robustness is overstated.",
             poor=0.5,
-            remedies=("holdfast audit MODEL --data DATA --checks attacks --set attacks.images=1000",),
+            remedies=("holdfast audit MODEL --data DATA --checks attacks --set attacks.images=1000 # on more images",),
         ),
         Measure(
             "trust_check",

@@ -36,6 +36,7 @@ SEVERITIES: Final = (1, 2, 3, 4, 5)
             usual_part="1",
             about="Accuracy on the same test images with noise, blur, rotation and the like, averaged over the kinds.",
             changed_images=True,
+            remedies=("holdfast train --data DATA --auto-augment trivialaugment # trains on randomly changed images",),
         ),
         Measure(
             "mean_corruption_drop",

@@ -12,7 +12,11 @@ if TYPE_CHECKING:
     from holdfast.audits.subject import Subject
 
 
-REMEDIES = ("holdfast shortcuts RUN", "holdfast repair RUN", "holdfast train --data DATA --method logit-correction")
+REMEDIES = (
+    "holdfast shortcuts RUN # lists the training samples that contradict the shortcut",
+    "holdfast repair RUN # fits a new last layer, in seconds",
+    "holdfast train --data DATA --method logit-correction # trains against the shortcut, without group labels",
+)
 
 
 @check(

@@ -36,7 +36,7 @@ def usual_scores() -> tuple[str, ...]:
             part="score",
             about="The chance that the score tells an OOD image from a test image: 50 % is guessing.",
             poor=0.8,
-            remedies=("holdfast detect fit --data DATA --run RUN",),
+            remedies=("holdfast detect fit --data DATA --run RUN # fits a detector for such images",),
         ),
         Measure(
             "ood_ap",

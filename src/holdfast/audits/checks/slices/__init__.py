@@ -35,7 +35,7 @@ if TYPE_CHECKING:
             drop_from="accuracy in the rest",
             headline=True,
             about="Accuracy in a part of the data that was found weak on other test images.",
-            remedies=("holdfast shortcuts RUN",),
+            remedies=("holdfast shortcuts RUN # lists the training samples that contradict a shortcut",),
         ),
         Measure(
             "slice_gap",
