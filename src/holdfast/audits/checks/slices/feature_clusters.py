@@ -4,12 +4,17 @@ A model that follows a shortcut has features of the shortcut, so the images it f
 nothing that is measured in pixels sets them apart. Clusters are made within each class, for a shortcut is right in one
 class and wrong in another (Sohoni et al., 2020), and over all classes. The check ``slices`` tests them; what they are
 called is made here too.
+
+Features also hold the decision itself, and "cats that the model takes for dogs" would be a weak part of any model. So a
+cluster counts only if it stands apart from the rest, or is one of what the logits do not explain of the features.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, Final
 
 import numpy as np
@@ -33,16 +38,26 @@ MOST_STEPS: Final = 30
 """Of k-means; what moves later is a few samples between clusters of one class."""
 TELLING: Final = 0.3
 """A property tells a cluster from the rest where the distributions are at least so far apart, of at most 1, and"""
+EXPLAINED: Final = 8
+"""Principal components of the logits that are taken out of the features, at most; and one for so many samples."""
+APART: Final = 4.0
+"""Distance of a cluster from the rest in standard deviations (Ashman et al., 1994), along the line between their means,
+on the half that did not make it. A single bell that is cut in two has 2.7, a flat distribution 3.5."""
 CRITICAL: Final = 1.63
 """further than the 1 % point of the Kolmogorov-Smirnov test, this times the root of 1/n + 1/m."""
 
 
 @dataclass(frozen=True)
 class Clustering:
-    """Into how many clusters the samples of each class, or of all classes together, were parted."""
+    """Into how many clusters the samples of each class, or of all classes together, were parted.
+
+    beside: by what the logits do not explain of the features. offered: the clusters that may be parts of the data.
+    """
 
     within_class: bool
     count: int
+    beside: bool = False
+    offered: frozenset[int] | None = None
 
     def class_of(self, cluster: float) -> int | None:
         """The class whose samples a cluster parts; None for a cluster over all classes."""
@@ -77,10 +92,31 @@ def features_of(subject: Subject) -> tuple[str, Tensor] | None:
     return ("logits", subject.predictions.logits) if subject.has_scores else None
 
 
-def cluster(features: Tensor, labels: Tensor, first: Tensor, *, seed: int) -> dict[Clustering, Tensor]:
+def beside_decision(points: Tensor, logits: Tensor, fitted: Tensor) -> Tensor:
+    """(N, D) points without what logits (N, K) and their squares explain of them. fitted: (N,) flags, samples to learn
+    that from.
+
+    >>> logits = torch.arange(40.0)[:, None] * torch.tensor([1.0, -1.0])
+    >>> beside_decision(3 * logits + 1, logits, torch.ones(40, dtype=torch.bool)).abs().max() < 1e-3
+    tensor(True)
+    """
+    known = logits.double().log_softmax(1)
+    known = known - known[fitted].mean(0)
+    _, scale, turn = torch.linalg.svd(known[fitted], full_matrices=False)
+    kept = min(EXPLAINED, int(fitted.sum()) // EXPLAINED, int((scale > 1e-6 * scale[0]).sum()))
+    main = known @ turn[:kept].T / scale[:kept].clamp_min(1e-12)
+    terms = torch.cat([torch.ones(len(main), 1, dtype=main.dtype), main, main.square()], 1)
+    weights = torch.linalg.lstsq(terms[fitted], points[fitted].double(), driver="gelsd").solution
+    return (points.double() - terms @ weights).float()
+
+
+def cluster(
+    features: Tensor, labels: Tensor, first: Tensor, *, seed: int, logits: Tensor | None = None
+) -> dict[Clustering, Tensor]:
     """(N,) cluster of every sample for each clustering, fitted on the positions ``first`` alone.
 
     Clusters within class y are numbered from y times their count; -1 is for samples of a class that is too small.
+    logits: of the model; without them every cluster is offered.
     """
     from sklearn.cluster import KMeans  # slow to import
     from sklearn.decomposition import PCA
@@ -91,17 +127,47 @@ def cluster(features: Tensor, labels: Tensor, first: Tensor, *, seed: int) -> di
     if min(points.shape[1], len(first)) > DIMENSIONS:
         made = PCA(DIMENSIONS, svd_solver="randomized", random_state=state).fit(points[first].numpy())
         points = torch.from_numpy(made.transform(points.numpy()))
-    found: dict[Clustering, Tensor] = {}
+    ids: dict[tuple[bool, int, bool], Tensor] = {}
+    offered: dict[tuple[bool, int, bool], set[int]] = defaultdict(set)
     for label in (None, *sorted(set(labels.tolist()))):
         inside = torch.ones_like(here) if label is None else labels == label
-        shown = points[inside & here].numpy()
-        if len(shown) < 2 * LEAST or len(np.unique(shown, axis=0)) < COUNTS[-1]:
+        fitted = here[inside]
+        if int(fitted.sum()) < 2 * LEAST:
             continue
-        for count in (count for count in COUNTS if len(shown) >= count * LEAST):
+        plain = points[inside]
+        spaces = (
+            {False: plain} if logits is None else {False: plain, True: beside_decision(plain, logits[inside], fitted)}
+        )
+        for (beside, own), count in product(spaces.items(), COUNTS):
+            shown = own[fitted].numpy()
+            if len(shown) < count * LEAST or len(np.unique(shown, axis=0)) < COUNTS[-1]:
+                continue
             made = KMeans(count, max_iter=MOST_STEPS, random_state=state).fit(shown)
-            ids = found.setdefault(Clustering(label is not None, count), torch.full((len(labels),), -1))
-            ids[inside] = torch.from_numpy(made.predict(points[inside].numpy())).long() + count * (label or 0)
-    return found
+            parts = torch.from_numpy(made.predict(own.numpy())).long()
+            key = label is not None, count, beside
+            ids.setdefault(key, torch.full((len(labels),), -1))[inside] = parts + count * (label or 0)
+            real = (k for k in range(count) if beside or distance(own, parts == k, fitted) >= APART)
+            offered[key] |= {k + count * (label or 0) for k in real}
+    return {Clustering(*key, None if logits is None else frozenset(offered[key])): own for key, own in ids.items()}
+
+
+def distance(points: Tensor, inside: Tensor, fitted: Tensor) -> float:
+    """How far the samples inside stand apart from the others, in standard deviations, where they were not fitted.
+
+    >>> bell = torch.randn(4000, 2, generator=torch.Generator().manual_seed(0))
+    >>> right, fitted = bell[:, 0] > 0, torch.arange(4000) < 2000
+    >>> distance(bell, right, fitted) < 3, distance(bell + 9 * right[:, None], right, fitted) > APART
+    (True, True)
+    """
+    parts = [points[inside & fitted], points[~inside & fitted]]
+    if min(map(len, parts)) < 2:
+        return 0.0
+    line = parts[0].mean(0) - parts[1].mean(0)
+    own, other = (points[which & ~fitted] @ line for which in (inside, ~inside))
+    if min(len(own), len(other)) < 2:
+        return 0.0
+    spread = ((own.var() + other.var()) / 2).sqrt()
+    return float((own.mean() - other.mean()) / spread.clamp_min(1e-12))
 
 
 def telling(

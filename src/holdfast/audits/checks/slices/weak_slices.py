@@ -72,7 +72,8 @@ def weak_slices(subject: Subject, level: float) -> tuple[Finding, ...]:
     values, correct = attributes(subject), subject.predictions.correct
     first, second = halves(len(correct), subject.seed, "slices/halves")
     source, seen = features_of(subject) or ("nothing", None)
-    clusters = {} if seen is None else cluster(seen, subject.predictions.labels, first, seed=subject.seed)
+    labels, logits = subject.predictions.labels, subject.predictions.logits
+    clusters = {} if seen is None else cluster(seen, labels, first, seed=subject.seed, logits=logits)
     every: dict[Any, Tensor] = {**values, **clusters}
     found = search(every, correct, first, second)
     settings = {"level": level, "screen": SCREEN, "shares": list(SHARES), "seed": subject.seed}
@@ -132,8 +133,10 @@ def candidates(name: str | Clustering, values: Tensor) -> Iterator[Slice]:
     if len(distinct) < 2:
         return
     if len(distinct) <= FEW or not values.is_floating_point():
+        offered = name.offered if isinstance(name, Clustering) else None
         for value in distinct:
-            yield Slice(name, "is", value, 1.0)
+            if offered is None or value in offered:
+                yield Slice(name, "is", value, 1.0)
         return
     ordered = values[~values.isnan()].sort().values
     for share in SHARES:
