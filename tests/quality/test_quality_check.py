@@ -76,6 +76,10 @@ def test_what_is_said_of_the_share_that_is_wrong(report: DataReport) -> None:
     ):
         judged = JudgedLabels((first,), noise=0.05, accuracy=0.9, n=100, least_precision=least)
         assert words in replace(report, label_errors={"train": judged}).to_text()
+    weak = replace(JudgedLabels((first,), noise=0.32, accuracy=0.63, n=303), skill=0.26)
+    text = replace(report, label_errors={"train": weak}).to_text()
+    assert "warning: held-out predictions agree with 63% of the train labels: too few to tell" in text
+    assert "32" not in text.split("labels of the train split")[1].split("warning")[0], "the share is not believed"
     none = JudgedLabels((), noise=0.0, accuracy=0.9, n=100)
     assert "too few to say" not in replace(report, label_errors={"train": none}).to_text()
 

@@ -31,8 +31,9 @@ from holdfast.types import Note
 SMALL = 10_000
 """Training sets below this many images take batches of 32, so that a few epochs are enough steps."""
 
-LEAST_ACCURACY = 0.6
-"""Below this agreement with the labels as they are, a warning: models err more often than labels do."""
+LEAST_SKILL = 0.6
+"""Of :attr:`JudgedLabels.skill`. Below it models err far more often than labels do, and their errors pass for label
+errors: a warning, and neither the share of wrong labels nor that of the list is estimated."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,8 @@ class JudgedLabels:
 
     suspects: the least plausible first. noise: the estimated share of wrong labels. accuracy: of the held-out
     predictions against the labels as they are; where it is low, so is the worth of the rest. n: samples judged.
-    least_precision: the share of the suspects that are wrong, at least; None where they are too few to say.
+    least_precision: the share of the suspects that are wrong, at least; None where they are too few, or the models too
+    weak, to say. skill: how much of what the most frequent class leaves wrong the predictions get right.
     """
 
     suspects: tuple[SuspectLabel, ...]
@@ -64,13 +66,18 @@ class JudgedLabels:
     accuracy: float
     n: int
     least_precision: float | None = None
+    skill: float = 1.0
+
+    @property
+    def weak(self) -> bool:
+        return self.skill < LEAST_SKILL
 
     def warning(self, split: str) -> Note | None:
         """What to say where the models are too weak to judge labels."""
-        if self.accuracy >= LEAST_ACCURACY:
+        if not self.weak:
             return None
         text = f"held-out predictions agree with {self.accuracy:.0%} of the {split} labels"
-        text += ": too few to tell a wrong label from a hard image"
+        text += ": too few to tell a wrong label from a hard image, and most of the list may be right"
         remedy = "use a better network (--model resnet18 --pretrained), or more --epochs"
         return Note("weak-label-model", text, remedy, "warning")
 
@@ -94,7 +101,10 @@ def judge_labels(
             for i in errors.flagged.tolist()
         )
         accuracy = float((p.argmax(1) == labels).double().mean())
-        found[name] = JudgedLabels(suspects, errors.noise, accuracy, len(labels), errors.least_precision)
+        usual = float(torch.bincount(labels).max()) / len(labels)
+        skill = (accuracy - usual) / max(1 - usual, 1e-9)
+        judged = JudgedLabels(suspects, errors.noise, accuracy, len(labels), errors.least_precision, skill)
+        found[name] = replace(judged, least_precision=None) if judged.weak else judged
     return found
 
 

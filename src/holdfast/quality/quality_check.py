@@ -49,13 +49,14 @@ class DataReport(DataScan):
         for split, judged in self.label_errors.items():
             held = f"held-out predictions agree with {judged.accuracy:.1%} of the labels"
             count = f"{len(judged.suspects)} of {judged.n} labels of the {split} split are probably wrong"
-            lines += ["", f"{count} (estimated share {judged.noise:.1%}; {held})"]
+            share = "" if judged.weak else f"estimated share {judged.noise:.1%}; "
+            lines += ["", f"{count} ({share}{held})"]
             if (note := judged.warning(split)) is not None:
                 lines.append(f"  warning: {note}")
             if (least := judged.least_precision) is not None:
                 unless = "unless the network is often sure of a wrong class"
                 lines.append(f"  at least {least:.0%} of those listed should be wrong, {unless}")
-            elif judged.suspects:
+            elif judged.suspects and not judged.weak:
                 lines.append("  too few to say how many of them are wrong: look at each")
             lines += [
                 f"  {s.sample.source}: {s.sample.label} ({s.probability:.0%}), rather {s.suggested} "
@@ -206,7 +207,8 @@ def findings_of(scan: DataScan, judged: Mapping[str, JudgedLabels], settings: Qu
         found.append(Finding(CHECK, "label_errors", suspects, n, where=where, settings=said, evidence={"rows": rows}))
         if least is not None:
             found.append(Finding(CHECK, "label_error_precision", least, int(suspects), where=where, settings=said))
-        found.append(Finding(CHECK, "label_noise", own_labels.noise, n, where=where, settings=said))
+        if not own_labels.weak:
+            found.append(Finding(CHECK, "label_noise", own_labels.noise, n, where=where, settings=said))
         found.append(Finding(CHECK, "held_out_accuracy", own_labels.accuracy, n, where=where, settings=said))
     return tuple(found)
 

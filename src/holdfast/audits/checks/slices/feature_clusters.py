@@ -106,7 +106,7 @@ def beside_decision(points: Tensor, logits: Tensor, fitted: Tensor) -> Tensor:
     kept = min(EXPLAINED, int(fitted.sum()) // EXPLAINED, int((scale > 1e-6 * scale[0]).sum()))
     main = known @ turn[:kept].T / scale[:kept].clamp_min(1e-12)
     terms = torch.cat([torch.ones(len(main), 1, dtype=main.dtype), main, main.square()], 1)
-    weights = torch.linalg.lstsq(terms[fitted], points[fitted].double(), driver="gelsd").solution
+    weights: Tensor = torch.linalg.lstsq(terms[fitted], points[fitted].double(), driver="gelsd").solution
     return (points.double() - terms @ weights).float()
 
 
