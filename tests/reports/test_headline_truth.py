@@ -18,6 +18,7 @@ from holdfast.metrics import bounded_mean, mcnemar, paired_difference, proportio
 from holdfast.reports import RunFiles, read_runs
 from holdfast.reports.arms import arms
 from holdfast.reports.findings_file import CheckRecord, FindingsFile
+from holdfast.reports.headline import top
 from holdfast.reports.html import render
 from holdfast.reports.overview import verdict
 from holdfast.reports.report_tables import lead_sentence
@@ -326,3 +327,68 @@ def test_the_sample_report_adds_up() -> None:
             if result.drop is not None:
                 assert 0.0 <= result.value + result.drop <= 1.0, result
                 assert result.drop <= 1.0 - result.value + 1e-9, result
+
+
+def in_columns(**shares: tuple[float, float]) -> list[Finding]:
+    """Accuracy on bias-aligned and bias-conflicting samples, by column of groups."""
+    found = [Finding("accuracy", "accuracy", 0.8, 1000, 0.77, 0.83)]
+    for column, (aligned, conflicting) in shares.items():
+        where = {"column": column}
+        for name, value, half in (
+            ("bias_aligned_accuracy", aligned, 0.03),
+            ("bias_conflicting_accuracy", conflicting, 0.03),
+            ("bias_gap", aligned - conflicting, 0.05),
+        ):
+            found.append(Finding("groups", name, value, 500, value - half, value + half, where))
+    return found
+
+
+def lead(measure: str, value: float, **where: str) -> Finding:
+    own = {"against": "erm", "measure": measure, **where}
+    return Finding("against", "lead", value, 500, value - 0.03, value + 0.03, own)
+
+
+def audit_of(name: str, found: Sequence[Finding]) -> RunFiles:
+    data = {"name": "waterbirds", "group_attribute": "background"}
+    return RunFiles(name=name, findings=tuple(found), checks=CHECKS[:3], data=data, model={"name": name})
+
+
+def first_sentence(*runs: RunFiles) -> str:
+    return top(runs, arms(runs)).verdict.replace("\u00a0", " ")
+
+
+def test_a_model_relies_on_the_column_that_it_was_measured_by() -> None:
+    net = audit_of("net", in_columns(group=(0.82, 0.79), gender=(0.95, 0.40)))
+    assert first_sentence(net).endswith("n = 500): the model relies on gender")
+    net = audit_of("net", in_columns(group=(0.95, 0.40), gender=(0.82, 0.79)))
+    assert first_sentence(net).endswith("n = 500): the model relies on background")
+
+
+def test_a_lead_stands_beside_the_shares_that_it_is_the_difference_of() -> None:
+    old = audit_of("erm", in_columns(group=(0.82, 0.79), gender=(0.95, 0.40)))
+    leads = [lead("accuracy", 0.01), *(lead("bias_conflicting_accuracy", v, column=c) for c, v in LEADS.items())]
+    new = audit_of("lc", [*in_columns(group=(0.82, 0.81), gender=(0.90, 0.70)), *leads])
+    said = first_sentence(new, old)
+    assert "erm relies on gender: 95.0 % bias-aligned accuracy, but 40.0 %" in said
+    assert "lc reaches 70.0 % (+30.0 points, 95 % interval 27.0 to 33.0" in said
+    without = audit_of("lc", [f for f in new.findings if f.where.get("column") != "gender" or f.name != "lead"])
+    assert "+2.0" not in first_sentence(without, old), "the lead in another column"
+
+
+def test_a_lead_under_one_strength_does_not_stand_beside_shares_under_another() -> None:
+    def under(weak: float, strong: float) -> list[Finding]:
+        pairs = (("0.5", weak), ("2", strong))
+        return [
+            Finding("accuracy", "accuracy", 0.96, 400, 0.94, 0.98),
+            *(Finding("corruptions", "mean_corruption_accuracy", v, 400, v - 0.02, v + 0.02, {"strength": s})
+              for s, v in pairs),
+        ]  # fmt: skip
+
+    old = audit_of("erm", under(0.93, 0.669))
+    leads = [lead("accuracy", 0.0), *(lead("mean_corruption_accuracy", v, strength=s) for s, v in STRENGTHS.items())]
+    said = first_sentence(audit_of("lc", [*under(0.97, 0.785), *leads]), old)
+    assert "66.9 % accuracy under corruptions (strength 2). lc reaches 78.5 % (+11.6 points" in said
+
+
+LEADS = {"group": 0.02, "gender": 0.30}
+STRENGTHS = {"0.5": 0.04, "2": 0.116}

@@ -42,6 +42,10 @@ from holdfast.reports.run_files import RunFiles, group_attribute
 from holdfast.reports.text import finite, percent, quantity
 from holdfast.types import Finding, Needs
 
+OWN_GROUPS = "group"
+"""The column of the data's own groups."""
+ROUNDING = 5e-4
+"""How far the difference of two shares may be from the lead that is said beside them, in shares."""
 MOST_SENTENCES = 8
 MOST_WARNINGS = 12
 MOST_NAMED = 3
@@ -138,7 +142,7 @@ def _one_audit(run: RunFiles, found: Found) -> Top:
         return Top(f"{who}: {_without_clean(run, found)}", [checks])
     clauses = drop_clauses(found)
     sentences = [(word.rstrip(":").capitalize(), text) for word, text in clauses]
-    failure = _failure_clause(found, group_attribute(run)) if clauses else _bare(run, found[0])
+    failure = _failure_clause(found, run) if clauses else _bare(run, found[0])
     return Top(f"{who}: {failure}", [*sentences, checks])
 
 
@@ -173,15 +177,21 @@ def largest_failure(found: Found) -> RobustnessResult | None:
     return next(iter(failures(found)), None)
 
 
-def _failure_clause(found: Found, attribute: str) -> str:
+def relied_on(run: RunFiles, result: RobustnessResult) -> str:
+    """What the groups of a result are, in a word: what the data says of its own, or their column; else nothing."""
+    column = result.found_in.get("column", OWN_GROUPS)
+    return group_attribute(run) if column == OWN_GROUPS else column
+
+
+def _failure_clause(found: Found, run: RunFiles) -> str:
     """Clean accuracy and the largest failure; or that there is none, and what chance may explain.
 
-    attribute: what the groups are; a clear drop on bias-conflicting samples says that the model relies on it.
+    A clear drop on bias-conflicting samples says that the model relies on what the groups are.
     """
     clean = found[0].on_images
     if worst := largest_failure(found):
         if worst.compared and worst.name == CONFLICTING.name:  # the two parts say it, and not the mix of them
-            bare = replace(worst, compared="")
+            bare, attribute = replace(worst, compared=""), relied_on(run, worst)
             why = f": the model relies on {attribute}" if attribute else ""
             return f"{clean}; {worst.base} % {worst.compared}, but {bare.share(span=True)}{why}"
         return f"{clean}, but {worst.share(span=True)}"
@@ -222,12 +232,15 @@ def against_baseline(found: Sequence[tuple[RunFiles, Found]]) -> str:
             if other not in by_name or other == run.name:
                 continue
             theirs = by_name[other][1]
-            by_measure = {f.where.get("measure", ""): f for f in reversed(leads) if f.where.get("against") == other}
-            worse = [r for r in failures(own) if (lead := by_measure.get(r.name)) and (lead.value or 0.0) < 0]
-            for worst in [*failures(theirs), *worse]:
-                lead = by_measure.get(worst.name)
-                if lead and (text := _told(run, own, other, theirs, lead)):
-                    return text + _cost(by_measure.get(CLEAN[1]), lead, told=worst.changed_images)
+            paired = [f for f in leads if f.where.get("against") == other]
+            clean = next((f for f in paired if f.where.get("measure") == CLEAN[1]), None)
+            for worst in [*failures(theirs), *failures(own)]:
+                for lead in (f for f in paired if f.where.get("measure") == worst.name):
+                    mine = worst in failures(own) and worst not in failures(theirs)
+                    if mine and (lead.value or 0.0) >= 0:
+                        continue
+                    if text := _told(run, own, other, theirs, lead):
+                        return text + _cost(clean, lead, told=worst.changed_images)
     return ""
 
 
@@ -248,6 +261,8 @@ def _told(run: RunFiles, own: Found, other: str, theirs: Found, lead: Finding) -
     new, old = (next((r for r in found if r.name == lead.where["measure"]), None) for found in (own, theirs))
     if new is None or old is None or lead.value is None:
         return ""
+    if abs(new.value - old.value - lead.value) > ROUNDING:  # of other parts of the data: beside them it would be false
+        return ""
     gap = Difference(lead.value, finite(lead.low), finite(lead.high), 1)
     p = significance(run.findings, lead)
     covers_zero = gap.low is None or gap.high is None or gap.low <= 0 <= gap.high
@@ -255,7 +270,7 @@ def _told(run: RunFiles, own: Found, other: str, theirs: Found, lead: Finding) -
     verb = "has" if unclear else "reaches" if lead.value > 0 else "falls to"
     base = old.compared.replace("on the same ", "on ", 1)  # the same as what comes next
     was = f"{old.base} % {base}, but {percent(old.value)} % {old.where}" if old.compared else old.share()
-    word = group_attribute(run) if old.name == CONFLICTING.name and old in failures(theirs) else ""
+    word = relied_on(run, old) if old.name == CONFLICTING.name and old in failures(theirs) else ""
     text = f"{other} {f'relies on {word}:' if word else 'has'} {was}. {run.name} {verb} {percent(new.value)} %"
     text += f" ({_points(gap)}on the same {lead.n:,} images)"
     return text + (": no clear difference" if unclear else "")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
@@ -69,7 +69,7 @@ class RobustnessResult:
     unmodified test images. remedies: commands that help, as its measure declares them. link: where it is explained.
     threshold, passed: the highest share that a gate asks for, and whether all gates on it passed. bounded: whether they
     judge the lower bound. guess: of clean accuracy, why it shows less than it seems: one answer for all images would be
-    right as often.
+    right as often. found_in: the part of the data as its finding has it.
     """
 
     name: str
@@ -93,6 +93,7 @@ class RobustnessResult:
     remedies: tuple[str, ...] = ()
     link: str = ""
     guess: str = ""
+    found_in: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def on_images(self) -> str:
@@ -193,7 +194,7 @@ def _worst(
             detail=worst_cell(f) or (part(f.where) if f.where else ""), gate_names=_gate_names(measure, f),
             compared=compared, doubt=str(f.evidence.get("warning") or ""),
             changed_images=measure.changed_images, remedies=measure.remedies,
-            link=measure_id(f.check, measure.name) if measure.about else "",
+            link=measure_id(f.check, measure.name) if measure.about else "", found_in=f.where,
         ))  # fmt: skip
     every = all(r.drop is not None for r in made)
     return max(made, key=lambda r: r.drop or 0.0) if every else min(made, key=lambda r: r.value)
