@@ -170,9 +170,20 @@ def test_wrong_labels_are_not_called_a_shortcut() -> None:
 def test_a_silent_alarm_says_what_would_be_found() -> None:
     evidence = {"alarm": False, "level": 0.05, "mistakes": 100, "conflicting": 20, "clear": 2, "found_from": 20}
     finding = Finding("shortcuts", "shortcut_p", 0.99, 300, evidence=evidence)
-    said = "A clear shortcut would usually be found from about 20 bias-conflicting samples on; a faint one needs more"
-    assert detection_limit([finding]) == f"{said}, or goes unseen"
+    assert "was usually found from about 20 bias-conflicting samples on; a faint one" in detection_limit([finding])
     assert detection_limit([replace(finding, evidence={})]) == ""
+
+
+def test_group_labels_that_show_a_shortcut_are_not_denied() -> None:
+    evidence = {"alarm": False, "level": 0.05, "mistakes": 80, "conflicting": 10, "clear": 3, "found_from": 20}
+    test = Finding("shortcuts", "shortcut_p", 1.0, 800, evidence=evidence)
+    rate = Finding("shortcuts", "base_rate", 0.026, 800)
+    sure = Finding("shortcuts", "average_precision", 0.832, 800, 0.65, 0.95, evidence={"lift": 32.0})
+    told = "The test shows no shortcut (p = 1), but the group labels do: bias-conflicting samples come first 32 times"
+    assert summary([test, sure, rate]).startswith(told)
+    for unsure in (replace(sure, low=0.03), replace(sure, low=None)):
+        assert summary([test, unsure, rate]).startswith("No sign of a shortcut (p = 1)")
+    assert summary([test]).startswith("No sign of a shortcut (p = 1)")
 
 
 class Colour(nn.Module):

@@ -14,6 +14,8 @@ from holdfast.reports.svg.lines import histogram_lines, share_lines
 from holdfast.reports.text import P_VALUE, finite, interval, number, quantity, records
 from holdfast.types import Finding
 
+FAR_ABOVE = 2.0
+"""Times its base rate that a ranking must surely reach to speak for a shortcut."""
 MOST_BYTES = 6_000_000
 
 
@@ -51,7 +53,20 @@ def summary(findings: Sequence[Finding]) -> str:
         place = test.evidence.get("place")
         where = f" in {place}" if isinstance(place, str) and place else ""
         return f"A shortcut{where} is likely {said}: what comes first in the ranking is most likely bias-conflicting"
+    if lift := _surely_ranked(findings):
+        ahead = f"bias-conflicting samples come first {lift:.0f} times as often as by chance"
+        return f"The test shows no shortcut {said}, but the group labels do: {ahead}"
     return f"No sign of a shortcut {said}: the samples that come first may just be hard or mislabelled"
+
+
+def _surely_ranked(findings: Sequence[Finding]) -> float | None:
+    """How many times its base rate the ranking reaches against group labels, where that is surely far above chance."""
+    own = {f.name: f for f in findings if f.check == "shortcuts"}
+    if "average_precision" not in own or "base_rate" not in own:
+        return None
+    low, rate = finite(own["average_precision"].low), finite(own["base_rate"].value)
+    lift = finite(own["average_precision"].evidence.get("lift"))
+    return lift if low is not None and rate is not None and low > FAR_ABOVE * rate else None
 
 
 def detection_limit(findings: Sequence[Finding]) -> str:
@@ -59,8 +74,9 @@ def detection_limit(findings: Sequence[Finding]) -> str:
     given = next((f.evidence for f in findings if (f.check, f.name) == ("shortcuts", "shortcut_p")), {})
     if (least := finite(given.get("found_from"))) is None:
         return ""
-    said = f"A clear shortcut would usually be found from about {least:,.0f} bias-conflicting samples on"
-    return f"{said}; a faint one needs more, or goes unseen"
+    found = f"was usually found from about {least:,.0f} bias-conflicting samples on"
+    missed = "a faint one, or one in photos that are hard to learn, can go unseen: look at what comes first"
+    return f"On digits, garments and CIFAR-10 a clear shortcut {found}; {missed}"
 
 
 def _blocks(found: Sequence[Finding], run: RunFiles, several: str, order: int) -> Iterator[Block]:
