@@ -130,6 +130,15 @@ class TestBadInput:
         with pytest.raises(HoldfastError, match="cannot read the detector"):
             FittedDetector.load(tmp_path)
 
+    def test_a_threshold_of_scores_without_a_limit(self, fitted: FittedDetector, tmp_path: Path) -> None:
+        """Detectors were saved so before means had one; their threshold would flag more than was asked for."""
+        fitted.save(tmp_path)
+        card = json.loads((tmp_path / "detector.json").read_text())
+        assert card["detector"].pop("lowest") == -2
+        (tmp_path / "detector.json").write_text(json.dumps(card))
+        with pytest.raises(HoldfastError, match=r"cannot use the detector in .*lower limit, or none.*fit it again"):
+            FittedDetector.load(tmp_path)
+
     def test_a_damaged_card(self, fitted: FittedDetector, tmp_path: Path) -> None:
         fitted.save(tmp_path)
         card = tmp_path / "detector.json"

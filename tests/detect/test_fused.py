@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor
 
-from holdfast.detect import Features, Fused, Mahalanobis, auroc, make_detector
+from holdfast.detect import Features, Fused, Mahalanobis, Threshold, auroc, make_detector
 from holdfast.errors import HoldfastError
 from tests.conformance.test_detectors import seen
 
@@ -24,7 +25,41 @@ def test_the_scores_are_z_scores_of_held_out_data(combine: str) -> None:
         normal = alone.score_features(held).double()
         z.append((alone.score_features(new).double() - normal.mean()) / normal.std())
     both = torch.stack(z, 1)
-    torch.testing.assert_close(found, (both.mean(1) if combine == "mean" else both.amax(1)).float())
+    joined = both.clamp(min=-2).mean(1) if combine == "mean" else both.amax(1)
+    torch.testing.assert_close(found, joined.float())
+
+
+def normal_scores(n: int, *, seed: int) -> Features:
+    """Three scores that are independent and Gaussian, each with a unit of its own."""
+    z = torch.randn(n, 3, generator=torch.Generator().manual_seed(seed))
+    return in_units(z)
+
+
+def in_units(z: Tensor) -> Features:
+    return Features(reconstruction=100 + 20 * z[:, 0], kl=5 + z[:, 1], regret=0.1 * z[:, 2])
+
+
+THREE = ("reconstruction", "kl", "likelihood-regret")
+
+
+def test_one_score_that_finds_it_very_normal_does_not_outvote_two_alarms() -> None:
+    """Noise that a classifier is very sure of: (5 + 3 - 2) / 3 = 2, and (5 + 3 - 14) / 3 = -2 without the limit."""
+    detector = fused(*THREE).fit_features(normal_scores(200, seed=0), held_out=normal_scores(20_000, seed=1))
+    threshold = Threshold.from_normal(detector.score_features(normal_scores(20_000, seed=2)), false_alarm_rate=0.05)
+    new = in_units(torch.tensor([[5.0, 3.0, -14.0], [-14.0, 5.0, 3.0], [0.0, 0.0, -14.0], [-14.0, -14.0, -14.0]]))
+    scores = detector.score_features(new)
+    torch.testing.assert_close(scores, torch.tensor([2.0, 2.0, -2 / 3, -2.0]), atol=0.1, rtol=0)
+    assert threshold.flag(scores).tolist() == [True, True, False, False]
+    alarms = threshold.flag(detector.score_features(normal_scores(20_000, seed=3))).double().mean()
+    assert abs(alarms - 0.05) < 0.009  # four standard errors, of the threshold and of this share
+
+
+def test_the_largest_and_a_score_alone_have_no_limit() -> None:
+    train, held = normal_scores(200, seed=0), normal_scores(20_000, seed=1)
+    new = in_units(torch.full((1, 3), -14.0))
+    for detector in (fused(*THREE, combine="max"), fused("kl")):
+        found = detector.fit_features(train, held_out=held).score_features(new)
+        torch.testing.assert_close(found, torch.tensor([-14.0]), atol=0.3, rtol=0)
 
 
 def test_held_out_normal_data_has_mean_zero() -> None:

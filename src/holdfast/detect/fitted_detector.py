@@ -40,13 +40,19 @@ SEEN: Final = "seen"
 
 COMBINE = ("mean", "max")
 
+LOWEST: Final = -2.0
+"""What a z-score is raised to, if lower, before it is averaged with others. About 2 % of normal data lies below where
+scores are Gaussian, less where they are skewed to the right, as distances are; so the scores of normal data hardly
+change."""
+
 
 class Fused(Detector):
-    """The mean (or the largest) of its members' z-scores.
+    """The mean (or the largest) of its members' z-scores, each limited from below before several are averaged.
 
     Corrupted pixels and images of other classes show in different scores; a z-score makes their units the same.
     Members learn from one part of the normal data, centre and scale come from the other: a distance to data that one
-    was fitted on is too small to be typical.
+    was fitted on is too small to be typical. The limit, :data:`LOWEST`, is there because being unusually normal by one
+    score is no evidence against what another one sees: a classifier may be very sure of noise.
 
     >>> import torch
     >>> from holdfast.detect import KNN, Mahalanobis
@@ -71,7 +77,13 @@ class Fused(Detector):
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {"combine": self.combine, "members": {m.name: m.settings for m in self.members}}
+        members = {m.name: m.settings for m in self.members}
+        return {"combine": self.combine, "lowest": self.lowest, "members": members}
+
+    @property
+    def lowest(self) -> float | None:
+        """The lowest z-score that a member can have in the mean; None where nothing is averaged."""
+        return LOWEST if self.combine == "mean" and len(self.members) > 1 else None
 
     def fit(self, images: Images, *, labels: Tensor | None = None, held_out: Images | None = None) -> Self:
         kept = None if held_out is None else self._extract(held_out)
@@ -113,6 +125,8 @@ class Fused(Detector):
 
     def compute(self, features: Features) -> Tensor:
         z = self.z_scores(features)
+        if self.lowest is not None:
+            z = z.clamp(min=self.lowest)
         return z.mean(1) if self.combine == "mean" else z.amax(1)
 
     def all_state(self) -> dict[str, Tensor]:
@@ -124,6 +138,11 @@ class Fused(Detector):
         """From ``settings`` and :meth:`all_state`."""
         members = [make_detector(name, **own) for name, own in settings["members"].items()]
         made = cls(members, combine=settings["combine"])
+        require(
+            settings.get("lowest") == made.lowest,
+            "an earlier version averaged its z-scores with another lower limit, or none, so its threshold does not "
+            "fit; delete it and fit it again",
+        )
         for detector in (made, *members):
             head = f"{detector.name}/"
             detector.state = {n.removeprefix(head): t for n, t in state.items() if n.startswith(head)}
@@ -264,7 +283,10 @@ class FittedDetector:
             )
             channels, height, width = content["shape"]
             state = read_tensors(folder / STATE)
-            detector = Fused.restored(content["detector"], state)
+            try:
+                detector = Fused.restored(content["detector"], state)
+            except HoldfastError as error:
+                raise HoldfastError(f"cannot use the detector in {folder}: {error}") from error
             vae = None
             if content["vae"] is not None:
                 vae = VAE(VAESettings.from_json(content["vae"]))
