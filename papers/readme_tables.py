@@ -39,7 +39,11 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def shown(value: float, digits: int) -> str:
-    return f"{value:.{digits}f}".replace("-", "−")
+    """
+    >>> shown(-1.26, 1), shown(-0.04, 1)
+    ('−1.3', '0.0')
+    """
+    return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "−")  # + 0.0: no sign before a zero
 
 
 class Table:
