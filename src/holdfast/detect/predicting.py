@@ -218,6 +218,9 @@ def _classifier(run: str | Path | Run) -> tuple[nn.Module, ModelCard, Path | Non
     """The network of a training, what its outputs mean, and its folder, if it has one."""
     if isinstance(run, (str, Path)):
         return *load_model(run), Path(run)
+    given = f"predict needs a finished run or its folder, got a {type(run).__name__}"
+    remedy = "measure a module with holdfast.audit, or train one with holdfast.fit(data, model=module)"
+    require(isinstance(run, Run), f"{given}; {remedy}")
     data, name = run.data, run.settings.model.name
     channels, *size = data.shape
     card = ModelCard(name, data.num_classes, tuple(data.classes), channels, (size[0], size[1]), (), ())
