@@ -17,6 +17,7 @@ from holdfast.cli.common import options_of, parse
 from holdfast.cli.compare import plan_comparison
 from holdfast.cli.parser_words import joined, list_flags
 from holdfast.errors import HoldfastError
+from holdfast.settings.fields import ROLES
 
 KINDS = {f"{name} {kind.__name__}": kind for name, command in COMMANDS.items() for kind in options_of(command)}
 FLAGS = [(name, flag) for name, kind in KINDS.items() for flag in list_flags(kind)]
@@ -161,3 +162,11 @@ def test_bash_completes_commands_flags_and_choices(
     assert set(found) - {""} == offered, done.stderr
     assert int(count) == len(offered)
     assert "-o default" in registered, "paths complete too"
+
+
+@pytest.mark.parametrize("command", ["train", "data check"])
+def test_help_names_every_role_of_a_column(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with suppress(SystemExit):
+        main([*command.split(), "--help"])
+    told = capsys.readouterr().out.partition("--columns")[2][:600]
+    assert [role for role in ROLES if f"{role}=" not in told] == []

@@ -80,7 +80,8 @@ def test_what_befalls_the_images_on_the_way_is_said_and_their_size_chosen(
     words = ["data", "make", "watermark", "--data", str(tmp_path / "set"), "--conflict", "0.25"]
     assert main([*words, "--out", str(tmp_path / "usual.npz")]) == 0
     told = " ".join(capsys.readouterr().err.split())
-    assert "images differ in size (from 12x12 to 20x20 among 8 sampled); all are resized to 224x224" in told
+    assert "images differ in size (from 12x12 to 20x20 among 8 sampled); the short side is resized to 224" in told
+    assert "and the centre cut out" in told
     assert load(tmp_path / "usual.npz").shape == (3, 224, 224)
     assert main([*words, "--image-size", "16", "--out", str(tmp_path / "small.npz")]) == 0
     assert "differ in size" not in capsys.readouterr().err

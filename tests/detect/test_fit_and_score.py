@@ -340,3 +340,12 @@ def test_predictions_of_a_training_in_memory_and_its_table(tmp_path: Path) -> No
     assert torch.equal(plain.labels, found.labels)
     assert torch.equal(plain.confidence, found.confidence)
     assert list(rows(out)[0]) == list(own[0])[:6] == list(plain.columns())
+
+
+def test_a_module_is_refused_in_place_of_a_run_and_told_where_it_belongs() -> None:
+    class Net(torch.nn.Module):
+        pass
+
+    told = r"predict needs a finished run or its folder, got a Net; .*holdfast\.audit.*holdfast\.fit"
+    with pytest.raises(HoldfastError, match=told):
+        predict(Net(), "digits", device="cpu", workers=0)  # type: ignore[arg-type]

@@ -234,6 +234,21 @@ def test_predictions_of_one_part_of_a_folder(photos: Path, tmp_path: Path) -> No
         assert listed == sorted(str(path) for path in (photos / part).rglob("*.png"))
 
 
+def test_images_that_a_run_was_trained_on_are_mentioned(classes: Path, photos: Path, tmp_path: Path) -> None:
+    for name, folder, told_of in (("a", classes, True), ("b", photos, False)):
+        run, told = tmp_path / name, list[str]()
+        words = ["train", "--data", str(folder), "--epochs", "1", "--out", str(run), "--device", "cpu", "--quiet"]
+        assert main(words) == 0
+        found = predict(run, folder, note=told.append, **READ)  # type: ignore[arg-type]
+        count = len(load(folder).train)
+        said = f"{count} of these {len(found)} images were trained on; --split test leaves them out"
+        assert (said in told) == told_of
+        told.clear()
+        predict(run, folder, split="test", note=told.append, **READ)  # type: ignore[arg-type]
+        predict(run, folder / "cat" if told_of else folder / "test", note=told.append, **READ)  # type: ignore[arg-type]
+        assert not any("trained on" in text for text in told)
+
+
 def test_the_map_of_a_labelled_folder_says_how_its_classes_separate(photos: Path, tmp_path: Path) -> None:
     told: list[str] = []
     found = describe(photos, out=tmp_path, epochs=1, device="cpu", note=told.append, split="test")

@@ -154,6 +154,7 @@ def test_the_command_writes_into_the_run_with_a_card(run: Path, capsys: pytest.C
         "1,198 train, 599 test images of 10 classes",
         "lr: 0.1",
         "| 9 | 9 |",
+        "as for training: the short side is resized to 16 and the centre cut out",
     ):
         assert part in card
     before = path.read_bytes()

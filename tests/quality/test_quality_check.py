@@ -20,9 +20,10 @@ from torchvision.transforms import v2
 import holdfast
 from holdfast.cli import main
 from holdfast.data import load
+from holdfast.data.data_check import DataSample
 from holdfast.errors import HoldfastError
 from holdfast.quality import DataReport, check_data
-from holdfast.quality.label_errors import JudgedLabels, assign_folds
+from holdfast.quality.label_errors import JudgedLabels, SuspectLabel, assign_folds
 from tests.data.pictures import noise, truncated_jpeg, write
 from tests.detect.conftest import Recorder
 
@@ -116,6 +117,13 @@ def test_tables_findings_and_page_say_the_same(report: DataReport, planted: tupl
     assert "http://" not in page.replace("http://www.w3.org", "")
 
 
+def test_the_closing_line_counts_labels_that_are_probably_wrong() -> None:
+    sample = DataSample("train", 0, "a.png", "ant")
+    judged = JudgedLabels((SuspectLabel(sample, 0.1, "bee", 0.9, 0.9),), 0.1, 0.9, 10)
+    report = DataReport("set", {}, {}, {}, {}, label_errors={"train": judged})
+    assert report.to_text().endswith("every image was read; found: 1 label that is probably wrong")
+
+
 def test_near_duplicates_across_folders_are_leaks_and_differing_labels_are_said(tmp_path: Path) -> None:
     pictures = [noise(20, 20, seed=i) for i in range(6)]
     for i in range(4):
@@ -130,7 +138,10 @@ def test_near_duplicates_across_folders_are_leaks_and_differing_labels_are_said(
     assert kinds == {(True, False, True), (False, True, False)}
     text = report.to_text()
     assert "1 group of identical images (2 images), 1 group of near duplicates (2 images)" in text
-    assert "1 groups have different labels" in text
+    assert "1 group has different labels" in text
+    closing = "every image was read; found: 2 groups of duplicates (1 with different labels), "
+    assert text.endswith(closing + "1 held-out image with a duplicate in an earlier split")
+    assert "no problem was found" not in text
     assert "leakage: 1 test image has a duplicate in train" in text
     assert check_data(tmp_path, near=0).leaks == ()
     assert report.sound

@@ -128,6 +128,25 @@ class DataScan:
 
     def to_text(self) -> str:
         """The report as plain lines, with nothing in them that a terminal would obey."""
+        lines = self._lines()
+        if self.sound:
+            counts = ", ".join(self._counts())
+            lines += ["", f"every image was read; {f'found: {counts}' if counts else 'no problem was found'}"]
+        return "\n".join(lines)
+
+    def _counts(self) -> list[str]:
+        """How many there are of each finding, where there is any, for the line that sums up."""
+        counts = []
+        if self.duplicates:
+            differ = sum(group.labels_differ for group in self.duplicates)
+            labels = f" ({differ} with different labels)" if differ else ""
+            counts.append(f"{_plural(len(self.duplicates), 'group')} of duplicates{labels}")
+        if leaked := sum(self.leaked.values()):
+            counts.append(f"{_plural(leaked, 'held-out image')} with a duplicate in an earlier split")
+        return counts
+
+    def _lines(self) -> list[str]:
+        """What was found, above the line that sums it up."""
         lines = [self.name]
         lines += _table("class", self.splits)
         if any(self.groups.values()):
@@ -144,17 +163,15 @@ class DataScan:
         for title, entries in (("notes", self.notes), ("problems", self.problems), ("unreadable", unread)):
             if entries:
                 lines += ["", f"{title} ({len(entries)}):", *(f"  {entry}" for entry in entries)]
-        lines += self._duplicate_lines()
-        if self.sound:
-            lines += ["", "every image was read; no problem was found"]
-        return "\n".join(lines)
+        return lines + self._duplicate_lines()
 
     def _duplicate_lines(self) -> list[str]:
         if not self.duplicates:
             return []
         lines = ["", f"duplicates: {count_duplicates(self.duplicates)}"]
         if differ := sum(group.labels_differ for group in self.duplicates):
-            lines.append(f"  {differ} groups have different labels: at least one of them is wrong")
+            have = "group has" if differ == 1 else "groups have"
+            lines.append(f"  {differ} {have} different labels: at least one of them is wrong")
         for split, count in self.leaked.items():
             before = " or ".join(list(self.splits)[: list(self.splits).index(split)])
             lines.append(
@@ -169,6 +186,10 @@ class DataScan:
         if len(ranked) > SHOWN_GROUPS:
             lines.append(f"  and {len(ranked) - SHOWN_GROUPS} more groups; --out lists all")
         return lines
+
+
+def _plural(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def count_duplicates(groups: Sequence[DuplicateSamples]) -> str:

@@ -65,7 +65,8 @@ def load(
     which split it is (as Hugging Face's and torchvision's do) is split as a folder without a test part is.
     root: where sets with a name are or are downloaded to (default: $HOLDFAST_ROOT, or ./data); for a table, the
     folder its paths are relative to.
-    image_size: side in pixels that images are resized to; their own by default.
+    image_size: side in pixels that the short side of images is resized to, and the centre cut out; their own size by
+    default.
     val: share of training held out for validation, by class; 0 keeps the set's own validation split, if any.
     conflict: sets made with a shortcut (coloured-digits, corrupted-cifar10-...): share of bias-conflicting training
     samples, 0.05 by default. For other data a value is refused.
@@ -177,7 +178,8 @@ def common_shape(images: FileSplit | ItemSplit, image_size: int | None) -> tuple
         return next(iter(sizes)), channels, []
     (low_h, low_w), (high_h, high_w) = min(sizes), max(sizes)
     sampled = f"from {low_w}x{low_h} to {high_w}x{high_h} among {count} sampled"
-    text = f"images differ in size ({sampled}); all are resized to {FALLBACK_SIZE}x{FALLBACK_SIZE}"
+    fitted = f"the short side is resized to {FALLBACK_SIZE} and the centre cut out"
+    text = f"images differ in size ({sampled}); {fitted}"
     return (FALLBACK_SIZE, FALLBACK_SIZE), channels, [Note(SIZES_DIFFER, text, "choose another size with image_size")]
 
 

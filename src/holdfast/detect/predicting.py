@@ -15,10 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.data.images import Unreadable
+from holdfast.data.load_data import load
 from holdfast.data.loaders import evaluation_batch, float_batches
-from holdfast.data.splits import Split
+from holdfast.data.splits import FileSplit, Split
 from holdfast.data.tables import growing_table
-from holdfast.data.unlabelled_images import ImageSource, open_unlabelled
+from holdfast.data.unlabelled_images import ImageSource, has_parts, open_unlabelled
 from holdfast.data.usable_data import taken_before
 from holdfast.detect.fitted_detector import DETECTOR_FOLDER, FittedDetector, ScoreReport, load_fitted
 from holdfast.detect.scoring import claim_table, unreadable_row
@@ -30,7 +31,7 @@ from holdfast.module_state import evaluating
 from holdfast.settings.detect_settings import ReadSettings
 from holdfast.train.folder import abstention_threshold
 from holdfast.train.progress import Progress, make_progress
-from holdfast.train.run_result import Run, terms_of_run
+from holdfast.train.run_result import DataTerms, Run, is_own_data, terms_of_run
 
 PREDICTION_COLUMNS: Final = ("path", "prediction", "confidence", "ood_score", "ood", "reason")
 """What ``predict`` writes of each image."""
@@ -147,6 +148,11 @@ def predict(
         images.shape[0] == card.in_channels,
         f"the model takes images of {card.in_channels} channels, these have {images.shape[0]}; convert them",
     )
+    said, seen = note is not None and split is None, 0
+    if said and folder is not None and terms is not None:
+        seen = _trained_on(images, folder, data, terms, root=read.root, confine=read.confine)
+    if note is not None and seen:
+        note(f"{seen} of these {len(images)} images were trained on; --split test leaves them out")
     if fitted is not None:
         fitted.check(images.shape)
     columns = PREDICTION_COLUMNS + ((ABSTAIN,) if threshold is not None else ())
@@ -178,6 +184,23 @@ def predict(
     ood = ScoreReport.cat(reports) if reports else None
     kept = every if probabilities else None
     return Predictions(tuple(card.classes), _Sources(images), labels, confidence, kept, ood, unreadable, threshold)
+
+
+def _trained_on(images: Split, run: Path, data: ImageSource, terms: DataTerms, **how: Any) -> int:
+    """How many of the files a run learned from, where its own data is taken whole and listing it again tells; else 0.
+
+    Unreadable files that were left out change what is held out, and finding them means decoding all: nothing is said.
+    """
+    whole = isinstance(images, FileSplit) and not terms.skip_unreadable and is_own_data(run, data)
+    if not whole or has_parts(data, columns=terms.columns, **how):
+        return 0
+    try:
+        learned = load(data, **how, **asdict(terms)).train
+    except HoldfastError:  # it has changed since, and can be predicted but not trained on
+        return 0
+    assert isinstance(images, FileSplit)
+    trained = set(map(str, learned.paths)) if isinstance(learned, FileSplit) else set()
+    return sum(str(path) in trained for path in images.paths)
 
 
 class _Sources(Sequence[str]):
@@ -218,6 +241,9 @@ def _classifier(run: str | Path | Run) -> tuple[nn.Module, ModelCard, Path | Non
     """The network of a training, what its outputs mean, and its folder, if it has one."""
     if isinstance(run, (str, Path)):
         return *load_model(run), Path(run)
+    given = f"predict needs a finished run or its folder, got a {type(run).__name__}"
+    remedy = "measure a module with holdfast.audit, or train one with holdfast.fit(data, model=module)"
+    require(isinstance(run, Run), f"{given}; {remedy}")
     data, name = run.data, run.settings.model.name
     channels, *size = data.shape
     card = ModelCard(name, data.num_classes, tuple(data.classes), channels, (size[0], size[1]), (), ())

@@ -219,13 +219,24 @@ def _results(facts: CardFacts) -> str:
     return "\n\n".join(["## Audit results", *(re.sub("^#", "##", part, flags=re.MULTILINE).strip() for part in parts)])
 
 
+def _fitting(facts: CardFacts) -> str:
+    """How training brought an image to its size; nothing for a module, which was trained elsewhere."""
+    height, width = facts.says.size
+    if facts.record is None:
+        return ""
+    if height == width:
+        return f" as for training: the short side is resized to {height} and the centre cut out"
+    part = "the largest part at the centre that has these proportions is cut out and resized"
+    return f" as for training: {part}"
+
+
 def _limits(facts: CardFacts) -> str:
     height, width = facts.says.size
     files = _files(facts)
     measured = {record.name for file in files for record in file.checks if record.state == "measured"}
     measured |= {finding.check for file in files for finding in file.findings}
     missing = [part.name for part in CHECKS.values() if part.name not in measured]
-    lines = [f"Images must be brought to {height}x{width} pixels as for training; other sizes are refused."]
+    lines = [f"Images must be brought to {height}x{width} pixels{_fitting(facts)}. Other sizes are refused."]
     lines += [f"Not measured: {', '.join(missing)}."] if missing else []
     lines += list(dict.fromkeys(text for file in files for text in file.warnings))
     return "\n".join(["## Limits", "", *(f"- {markdown_text(line)}" for line in lines)])

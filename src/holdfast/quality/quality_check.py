@@ -44,8 +44,13 @@ class DataReport(DataScan):
     label_errors: Mapping[str, JudgedLabels] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
 
-    def to_text(self) -> str:
-        lines = [super().to_text()]
+    def _counts(self) -> list[str]:
+        wrong = sum(len(judged.suspects) for judged in self.label_errors.values())
+        said = f"{wrong:,} label{'s that are' if wrong > 1 else ' that is'} probably wrong"
+        return super()._counts() + [said] * (wrong > 0)
+
+    def _lines(self) -> list[str]:
+        lines = super()._lines()
         for split, judged in self.label_errors.items():
             held = f"held-out predictions agree with {judged.accuracy:.1%} of the labels"
             count = f"{len(judged.suspects)} of {judged.n} labels of the {split} split are probably wrong"
@@ -65,7 +70,7 @@ class DataReport(DataScan):
             ]
             if len(judged.suspects) > SHOWN_LABELS:
                 lines.append(f"  and {len(judged.suspects) - SHOWN_LABELS} more; --out lists all")
-        return "\n".join(lines)
+        return lines
 
 
 def check_data(data: Any, *, progress: bool | Progress | None = None, **settings: Any) -> DataReport:

@@ -77,7 +77,10 @@ SkipUnreadable = Annotated[
 ]
 Columns = Annotated[
     Unset[str],
-    arg(help="Which column is which, such as image=file,label=class,group=site; for tables and hf: data."),
+    arg(
+        help="Which column is which, such as image=file,label=class,group=site; for tables and hf: data. A table's "
+        "split=part names the column that says train, val or test."
+    ),
 ]
 Workers = Annotated[
     Unset[int],

@@ -96,7 +96,7 @@ class DataSettings(Bounded):
     root: Unset[str] = None
     """Where built-in sets lie or are downloaded to (default: $HOLDFAST_ROOT, or ./data)."""
     image_size: Annotated[Unset[int], Within(1, 4096, "..")] = None
-    """Side in pixels that images are resized to (default: their own size)."""
+    """Side in pixels that the short side is resized to; the centre is cut out (default: their own size)."""
     val: Annotated[float, Within(0, 1, "[)")] = 0.0
     """Share of the training set held out for validation, by class; 0 uses the set's own, if any."""
     conflict: Unset[float] = None

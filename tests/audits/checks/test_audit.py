@@ -124,7 +124,8 @@ def test_one_image_that_does_not_fit_is_a_crash_of_the_check_and_bad_input_of_th
 
 
 def test_a_model_that_does_not_fit_the_data_is_bad_input() -> None:
-    with pytest.raises(HoldfastError, match="needs as many outputs as classes; the model gives 7, the data has 3"):
+    told = "the model gives 7 outputs per image and does not name them; the data has 3 classes"
+    with pytest.raises(HoldfastError, match=told):
         audit(nn.Sequential(nn.Flatten(), nn.Linear(64, 7)), make_data(), checks=["groups"], device="cpu")
 
 

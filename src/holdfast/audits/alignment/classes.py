@@ -102,6 +102,13 @@ def match_classes(
     data = tuple(data)
     names = tuple(model) if model is not None else tuple(f"output {i}" for i in range(outputs))
     in_order = tuple((i,) for i in range(outputs))
+    if model is None and (class_map is None or class_map == ORDER):
+        require(
+            outputs == len(data),
+            f"the model gives {outputs} outputs per image and does not name them; the data has {len(data)} classes "
+            f"({some(data, 3)}). Are these features rather than logits? If not, say which output is which class with "
+            "--class-map FILE",
+        )
     if isinstance(class_map, str):
         require(class_map == ORDER, f"class_map must be a mapping or {ORDER!r}, got {class_map!r}")
         count = f"the model gives {outputs}, the data has {len(data)}"
@@ -110,12 +117,6 @@ def match_classes(
     if class_map is not None:
         return _by_map(data, names, outputs, class_map)
     if model is None:
-        require(
-            outputs == len(data),
-            f"the model gives {outputs} outputs per image and does not name them; the data has {len(data)} classes "
-            f"({some(data, 3)}). Are these features rather than logits? If not, say which output is which class with "
-            "--class-map FILE",
-        )
         how = "in order, assumed since the outputs have no names"
         return ClassMatch(ORDER, data, names, in_order, how, assumed=True)
     require(
