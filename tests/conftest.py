@@ -24,6 +24,9 @@ from tests.forking import ForkServer
 PAPERS = Path(__file__).parents[1] / "papers"
 sys.path[:0] = [str(PAPERS), str(PAPERS / "vae-report")]
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell that starts tests in the background has it ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="every test function once, without the slow ones")

@@ -32,7 +32,7 @@ def writable_folder(out: str | Path) -> Path:
     require(out != "", "out is empty; name a folder")
     folder = Path(out)
     try:
-        there = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
+        there = next(path for path in (folder, *folder.parents) if path.exists() or path.is_symlink())
         require(there != folder or folder.is_dir(), f"{folder} is not a folder; choose another with --out")
         with tempfile.TemporaryDirectory(dir=there, prefix=".holdfast-", ignore_cleanup_errors=True) as trial:
             (Path(trial) / folder.relative_to(there)).mkdir(parents=True, exist_ok=True)

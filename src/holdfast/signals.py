@@ -75,18 +75,16 @@ def deferred_signals() -> Iterator[Stop]:
         stop.signum = signum
 
     _deferring += 1
-    failed = False
     try:
         _set_handlers(dict.fromkeys(before, note))
         yield stop
-    except Exception:
-        failed = True  # what failed may be caught, and the work go on: a signal ends it all the same
+    except Exception as error:
+        if stop.signum is not None:  # what failed may be caught, and the work go on: a signal ends it all the same
+            raise Interrupted(stop.signum, f"interrupted: {error}") from error
         raise
     finally:
         _deferring -= 1
         _set_handlers(before)
-        if failed and stop.signum is not None:
-            _act_on(stop.signum)
     if stop.signum is not None:
         _act_on(stop.signum)
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, Interrupted
 from holdfast.settings import TrainSettings, build
 from holdfast.train import fit, train
 from tests.conftest import SignalAt, make_data
@@ -53,7 +53,8 @@ def test_a_last_step_that_diverges_is_neither_saved_nor_the_end(step: int, more:
 
 def test_a_signal_does_not_save_weights_that_are_not_finite(tmp_path) -> None:
     settings = build(TrainSettings, PLAIN)
-    with pytest.raises(HoldfastError, match="the weights are not finite after step 8; the last good checkpoint"):
+    said = "interrupted: the weights are not finite after step 8; the last good checkpoint"
+    with pytest.raises(Interrupted, match=said):  # a comparison must not go on to its next training
         train(settings, data=make_data(), model=Explodes(8), out=tmp_path / "run", progress=SignalAt(8))
     assert [p.name for p in (tmp_path / "run/checkpoint").iterdir()] == ["step-000000006"]
 
