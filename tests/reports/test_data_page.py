@@ -58,6 +58,7 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> Path:
             accuracy=0.41,
             n=len(scan.data.splits[split]),
             least_precision=0.97,
+            skill=0.12,
         )
         for split in ("train", "test")
     }
