@@ -120,6 +120,20 @@ def test_what_the_yaml_reader_chokes_on(tmp_path: Path, text: str, message: str)
         build(TrainSettings, read_yaml(path))
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"class_weights": ["0x" + "F" * 5000]},
+        {"class_weights": ["-1"] * 3000},
+        {"color_jitter": [-1.0] * 3000},
+    ],
+)
+def test_long_lists_are_cut_off_in_messages(values: dict[str, object]) -> None:
+    with pytest.raises(HoldfastError) as caught:
+        build(TrainSettings, values)
+    assert len(str(caught.value)) < 500
+
+
 def test_long_values_are_cut_off_in_messages() -> None:
     with pytest.raises(HoldfastError) as caught:
         build(TrainSettings, {"epochs": ["x" * 10_000]})

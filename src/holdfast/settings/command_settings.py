@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal, get_args
 
-from holdfast.errors import require, require_known
+from holdfast.errors import brief, require, require_known
 from holdfast.settings.fields import (
     LARGEST_SEED,
     Bounded,
@@ -43,7 +43,7 @@ class EngineSettings(Bounded):
         super().__post_init__()
         require(self.address is None or self.engine == "ray", f"address {self.address} needs engine ray")
         number = str(self.parallel) in ("None", "auto") or (str(self.parallel).isdecimal() and int(self.parallel) > 0)  # type: ignore[arg-type]
-        require(number, f"parallel must be auto or a whole number >= 1, got {self.parallel!r}")
+        require(number, f"parallel must be auto or a whole number >= 1, got {brief(self.parallel)}")
 
 
 def split_engine(values: Mapping[str, Any]) -> tuple[EngineSettings, dict[str, Any]]:

@@ -153,10 +153,10 @@ class Within:
         finite = "finite " if self.high == math.inf and self.ends[1] == ")" else ""
         if isinstance(value, tuple):
             within = len(value) > 0 and all(one in self for one in value)
-            require(within, f"{name} must be {finite}numbers {self}, got {list(value)}")
+            require(within, f"{name} must be {finite}numbers {self}, got {brief(list(value))}")
         else:
             kind = f"a {finite}number " if finite and not math.isfinite(value) else ""
-            require(value in self, f"{name} must be {kind}{self}, got {value}")
+            require(value in self, f"{name} must be {kind}{self}, got {brief(value)}")
 
 
 @dataclass(frozen=True)

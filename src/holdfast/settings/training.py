@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import OmitArgPrefixes, Suppress, arg
 
-from holdfast.errors import require, require_known
+from holdfast.errors import brief, require, require_known
 from holdfast.parts import TRACKERS, data_name, named_data
 from holdfast.settings.fields import (
     LARGEST_SEED,
@@ -79,7 +79,7 @@ def check_conflict(name: object, conflict: float | None) -> None:
     if conflict is None:
         return
     number = isinstance(conflict, (int, float))
-    require(number and 0 <= conflict <= 1, f"conflict must be in [0, 1], got {conflict!r}")
+    require(number and 0 <= conflict <= 1, f"conflict must be in [0, 1], got {brief(conflict)}")
     made = ", ".join(name for name in named_data() if takes_conflict(name))
     wrong = f"conflict {conflict} is for data made with a shortcut ({made}), not for {name}"
     published = "take a split published with its share (bar-1pct, bar-5pct, cifar10c-5pct, ...)"
@@ -169,7 +169,7 @@ class AugmentSettings(Bounded):
         given = list(self.color_jitter)
         fits = len(given) in (0, 1, 3, 4) and all(strength >= 0 for strength in given) and max(given[3:] or [0]) <= 0.5
         meant = "1, 3 or 4 numbers >= 0 (brightness, contrast, saturation, hue), the last at most 0.5"
-        require(fits, f"color_jitter must be {meant}, got {given}")
+        require(fits, f"color_jitter must be {meant}, got {brief(given)}")
 
     @property
     def jitter(self) -> dict[str, float]:
@@ -227,7 +227,7 @@ class OptimizerSettings(Bounded):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(all(0 <= b < 1 for b in self.betas), f"betas must be in [0, 1), got {self.betas}")
+        require(all(0 <= b < 1 for b in self.betas), f"betas must be in [0, 1), got {brief(self.betas)}")
         require(not self.nesterov or self.momentum > 0, "nesterov needs momentum > 0, got 0")
 
 
@@ -249,7 +249,7 @@ class ScheduleSettings(Bounded):
     def __post_init__(self) -> None:
         super().__post_init__()
         rising = list(self.milestones) == sorted(self.milestones) and all(epoch >= 1 for epoch in self.milestones)
-        require(rising, f"milestones must rise from 1 on, got {self.milestones}")
+        require(rising, f"milestones must rise from 1 on, got {brief(self.milestones)}")
 
 
 SelectionRule = Literal["last", "val-average", "val-loss", "val-worst-class", "val-worst-group", "oracle-test"]
@@ -311,7 +311,7 @@ class LoopSettings(Bounded):
             require_known("tracker", name, TRACKERS)
         given = list(self.class_weights)
         numbers = all(isinstance(weight, (int, float)) and weight >= 0 for weight in given)
-        require(given == ["balanced"] or numbers, f"class_weights must be balanced or numbers >= 0, got {given}")
+        require(given == ["balanced"] or numbers, f"class_weights must be balanced or numbers >= 0, got {brief(given)}")
         if self.early_stopping:
             stops = f"early_stopping {self.early_stopping}"
             remedy = "use --select val-average, val-loss, val-worst-class or val-worst-group"

@@ -25,7 +25,9 @@ class _Loader(yaml.SafeLoader):
         seen: set[str] = set()
         for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
             if key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is given twice", key.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"{brief(key.value)} is given twice", key.start_mark
+                )
             seen.add(key.value)
         return super().construct_mapping(node, deep)
 
