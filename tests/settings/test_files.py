@@ -134,6 +134,16 @@ def test_long_lists_are_cut_off_in_messages(values: dict[str, object]) -> None:
     assert len(str(caught.value)) < 500
 
 
+@pytest.mark.parametrize(
+    "text", [f"epochs: *nowhere{'1' * 5000}\n", f"epochs: !!int '{'x' * 5000}'\n", f"lr: !!float x{'1' * 5000}\n"]
+)
+def test_what_is_wrong_with_a_file_is_said_in_few_words(tmp_path: Path, text: str) -> None:
+    (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(HoldfastError, match="is not valid YAML") as caught:
+        read_yaml(tmp_path / "mine.yaml")
+    assert len(str(caught.value)) - len(str(tmp_path)) < 500
+
+
 def test_long_values_are_cut_off_in_messages() -> None:
     with pytest.raises(HoldfastError) as caught:
         build(TrainSettings, {"epochs": ["x" * 10_000]})

@@ -119,9 +119,9 @@ def load_yaml(path: Path) -> Any:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark is not None else ""
         tab = "; indent with spaces, not tabs" if "'\\t'" in str(error.problem) else ""
         reason = " ".join(filter(None, (error.context, error.problem)))
-        raise HoldfastError(f"{path}{line} is not valid YAML: {reason}{tab}") from error
+        raise HoldfastError(f"{path}{line} is not valid YAML: {cut(reason)}{tab}") from error
     except yaml.YAMLError as error:
-        raise HoldfastError(f"{path} is not valid YAML: {first_line(error)}") from error
+        raise HoldfastError(f"{path} is not valid YAML: {cut(first_line(error))}") from error
 
 
 def read_environment(run: Path) -> dict[str, Any]:
