@@ -55,6 +55,14 @@ RECORDED: dict[tuple[str, str, str, str], dict[str, list[tuple[str, ...]]]] = {
         row: [(key, "images_per_second"), (key, "hours_per_epoch"), (key, "hours")]
         for row, key in {"plain": "plain", "with SAM": "SAM"}.items()
     },
+    ("docs/how-to/scale.md", "network", "one alone", "parallel_gpu"): {
+        row: [("rows", nth, "images_per_second"), ("rows", nth + 1, "images_per_second"), ("rows", nth + 1, "gain")]
+        for nth, row in ((0, "ResNet-18, CIFAR stem"), (2, "ResNet-18, ImageNet stem"))
+    },
+    ("docs/how-to/scale.md", "", "images/s", "ranks_gpu"): {
+        row: [("images_per_second", key), ("gain", key)]
+        for row, key in {"one process": "one process", "one rank with NCCL": "1 ranks"}.items()
+    },
     ("docs/how-to/shards.md", "command", "2,000 images, folder", "shards"): {
         f"`{name}`": [
             *(("peak_mib", count, kind, name) for count in ("2000", "100000") for kind in ("images", "shards")),
