@@ -52,7 +52,8 @@ class Table:
     def __init__(self, paper: str, spec: Mapping[str, Any]) -> None:
         self.spec, self.digits, self.scale = spec, spec.get("digits", 1), spec.get("scale", 100)
         flags = {key: str(value) for key, value in spec.get("flags", {}).items()}
-        rows = read_rows(f"{paper}/{spec['study']}")
+        studies = [spec["study"]] if isinstance(spec["study"], str) else spec["study"]
+        rows = [row for study in studies for row in read_rows(f"{paper}/{study}")]
         self.rows: list[Row] = [row for row in rows if row.get("flags", {}) == flags]
 
     def values(self, cell: str, measure: str) -> Values:
