@@ -262,3 +262,22 @@ def test_sweeping_leaves_alone_what_is_held(tmp_path: Path) -> None:
     (tmp_path / CELLS / ".cell-left").mkdir(parents=True)
     sweep_all(tmp_path)
     assert not (tmp_path / CELLS).exists()
+
+
+def test_a_worker_that_tidies_up_does_not_make_a_free_cell_look_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever gives back the last cell removes the folder of all cells, perhaps while another makes its own in there."""
+    real, removed = Path.mkdir, 0
+
+    def mkdir(self: Path, *args: object, **kwargs: object) -> None:
+        nonlocal removed
+        real(self, *args, **kwargs)  # type: ignore[arg-type]
+        if self.name == ".cells" and removed < 3:
+            removed += 1
+            self.rmdir()
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    with leased(tmp_path, "cell") as lease:
+        assert lease is not None
+    assert removed == 3

@@ -37,6 +37,8 @@ SECONDS = 60.0
 """How long a heartbeat may stay the same before its holder counts as dead."""
 BEATS = 20
 """Renewals in that time."""
+TRIES = 20
+"""At making the folder of a cell, while other workers tidy up around it."""
 
 
 class LeaseLost(HoldfastError):
@@ -294,15 +296,7 @@ def _take(out: Path, name: str, *, seconds: float, driver: str, evict: str) -> L
     held = holder(out, name)
     if held is None:
         sweep(out, name)
-        draft = area.with_name(f".{name}-{token}")
-        try:
-            (draft / token).mkdir(parents=True)
-            (draft / token / HEARTBEAT).write_bytes(lease._heartbeat())
-            os.rename(draft, area)  # refused where another's is: that is not empty
-        except OSError as error:
-            shutil.rmtree(draft, ignore_errors=True)
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
-                raise HoldfastError(f"cannot write to {out}: {error.strerror}; choose another --out") from error
+        if not _placed(area, token, lease._heartbeat(), tries=TRIES):
             return None
     elif held.token == evict or held.surely_dead:
         try:
@@ -313,6 +307,28 @@ def _take(out: Path, name: str, *, seconds: float, driver: str, evict: str) -> L
         return None
     lease.start()
     return lease
+
+
+def _placed(area: Path, token: str, heartbeat: bytes, *, tries: int) -> bool:
+    """Whether the folder of a cell that nobody holds is ours now; it appears with its heartbeat in it.
+
+    A worker that ends at this moment removes the folder of all cells if it sees it empty (:func:`sweep`), which may be
+    under the hands of this one: then it is made again.
+    """
+    draft = area.with_name(f".{area.name}-{token}")
+    try:
+        (draft / token).mkdir(parents=True)
+        (draft / token / HEARTBEAT).write_bytes(heartbeat)
+        os.rename(draft, area)  # refused where another's is: that is not empty
+        return True
+    except OSError as error:
+        shutil.rmtree(draft, ignore_errors=True)
+        if error.errno == errno.ENOENT and tries > 1:
+            return _placed(area, token, heartbeat, tries=tries - 1)
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
+            out = area.parent.parent
+            raise HoldfastError(f"cannot write to {out}: {error.strerror}; choose another --out") from error
+        return False
 
 
 def _area(out: Path, name: str) -> Path:

@@ -18,7 +18,7 @@ Z95 = 1.959963984540054
 RESAMPLES = 1000
 FEWEST_LOSSES = 200
 """Under so many values the mean of something unbounded and skewed has no interval."""
-CELLS = 2**22
+CELLS = 2**20
 """Counts held at once while resampling: bounds the memory, changes no number."""
 
 
