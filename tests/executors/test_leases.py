@@ -267,7 +267,7 @@ def test_sweeping_leaves_alone_what_is_held(tmp_path: Path) -> None:
 def test_a_worker_that_tidies_up_does_not_make_a_free_cell_look_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever gives back the last cell removes the folder of all cells, perhaps while another makes its own in there."""
+    """Whoever gives back the last cell removes the folder of all, perhaps while another makes its own in there."""
     real, removed = Path.mkdir, 0
 
     def mkdir(self: Path, *args: object, **kwargs: object) -> None:

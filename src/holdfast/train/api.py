@@ -36,6 +36,7 @@ from holdfast.train.folder import RunFolder, claim
 from holdfast.train.preparing import OwnModel, fingerprint, from_run, load_data, prepare, pretrain
 from holdfast.train.progress import Progress, make_progress
 from holdfast.train.run_result import Run
+from holdfast.train.threads import fitting_threads
 
 
 def fit(
@@ -179,14 +180,17 @@ def _train(
             fresh = folder is None or folder.checkpoints.newest is None
             if ranks is not None:  # ranks pretrain alike, each by itself
                 fresh = bool((ranks.from_first({"fresh": fresh}) or {})["fresh"])
-            if settings.model.pretrain != "none" and fresh:
-                progress.note(f"pretraining ({settings.model.pretrain}) on images without labels")
-                pretrain(network, data, settings, device=device, note=progress.note)
-            torch.manual_seed(derive(loop.seed, "model"))
-            shown: dict[str, Any] = {"folder": folder, "progress": progress, "tracking": tracking}
-            trainer = Trainer(settings, data, network, state, device=device, ranks=ranks, **shown)
-            with progress:
-                trainer.run()
+            known = device.type == "cpu" and made.built is not None  # a module of the caller's is not called for this
+            small = fitting_threads(network, data.shape, settings.loop.batch_size) if known else nullcontext()
+            with small:
+                if settings.model.pretrain != "none" and fresh:
+                    progress.note(f"pretraining ({settings.model.pretrain}) on images without labels")
+                    pretrain(network, data, settings, device=device, note=progress.note)
+                torch.manual_seed(derive(loop.seed, "model"))
+                shown: dict[str, Any] = {"folder": folder, "progress": progress, "tracking": tracking}
+                trainer = Trainer(settings, data, network, state, device=device, ranks=ranks, **shown)
+                with progress:
+                    trainer.run()
             if ranks is not None:
                 ranks.part()
         network.eval()

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
+from statistics import fmean
 
 import torch
 from torch import Tensor, nn
@@ -87,18 +89,34 @@ def can_compile() -> bool:
     return compiler is not None and bool(has_triton_package())
 
 
-@torch.no_grad()
-def activations(network: nn.Module, shape: tuple[int, ...]) -> int:
+def activations(network: nn.Module, shape: Sequence[int]) -> int:
     """Numbers that the layers with weights put out for one image of this shape (C, H, W).
 
     >>> activations(nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3)), (1, 8, 8))
     147
     """
-    seen: list[int] = []
+    return sum(size for _, size in layer_outputs(network, shape))
 
-    def note(_: nn.Module, __: object, output: object) -> None:
+
+def work_per_layer(network: nn.Module, shape: Sequence[int]) -> float:
+    """Multiplications for one image of this shape (C, H, W), mean over the layers with weights.
+
+    >>> work_per_layer(nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(144, 3)), (1, 8, 8))
+    864.0
+    """
+    weights = ((getattr(layer, "weight", None), size) for layer, size in layer_outputs(network, shape))
+    work = [size * max(1, weight[0].numel()) if isinstance(weight, Tensor) else size for weight, size in weights]
+    return fmean(work) if work else 0.0
+
+
+@torch.no_grad()
+def layer_outputs(network: nn.Module, shape: Sequence[int]) -> list[tuple[nn.Module, int]]:
+    """Every layer with weights, as often as it is used, with how many numbers it puts out for one image."""
+    seen: list[tuple[nn.Module, int]] = []
+
+    def note(layer: nn.Module, _: object, output: object) -> None:
         if isinstance(output, Tensor):
-            seen.append(output.numel())
+            seen.append((layer, output.numel()))
 
     layers = [m for m in network.modules() if any(True for _ in m.parameters(recurse=False))]
     hooks = [layer.register_forward_hook(note) for layer in layers]
@@ -109,4 +127,4 @@ def activations(network: nn.Module, shape: tuple[int, ...]) -> int:
     finally:
         for hook in hooks:
             hook.remove()
-    return sum(seen)
+    return seen
