@@ -18,6 +18,7 @@ from evidence import Row, Unit, merged, read_rows, results_file, write_rows
 
 POINTS = 20
 """Of a curve, about."""
+CURVES = ("test_accuracy", "test_bias_aligned_accuracy", "test_bias_conflicting_accuracy", "val_accuracy", "train_loss")
 SUMMED_UP = ("accuracy", "groups", "slices", "saliency")
 """Checks with a finding per class, cluster or picture: only what is of the whole set is kept."""
 
@@ -28,7 +29,7 @@ def collect_unit(unit: Unit, folder: Path, *, beside: int, commit: str, hardware
 
     (run,) = (path.parent for path in folder.glob("runs/*/findings.json"))
     files = RunFiles.read(run)
-    curves = {key: _thinned(files.metrics, key) for key in ("test_accuracy", "val_accuracy", "train_loss")}
+    curves = {key: _thinned(files.metrics, key) for key in CURVES}
     row: Row = {
         "cell": unit.cell,
         "seed": unit.seed,

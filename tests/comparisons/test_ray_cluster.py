@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from holdfast import executors
 from holdfast.errors import HoldfastError
-from holdfast.executors import make_executor
+from holdfast.executors import make_executor, require_engine
 from holdfast.settings.command_settings import EngineSettings
 
 HAVE_RAY = importlib.util.find_spec("ray") is not None
@@ -33,9 +34,13 @@ def test_a_killed_node_or_driver_changes_nothing(way: str, tmp_path: Path) -> No
     assert '"killed_at"' in done.stdout
 
 
-@pytest.mark.skipif(HAVE_RAY, reason="Ray is installed")
-def test_without_ray_the_extra_is_named() -> None:
-    with pytest.raises(HoldfastError, match="engine ray needs the package ray; pip install 'holdfast.ray.'"):
+def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executors, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "ray", None)  # importing it fails
+    missing = "engine ray needs the package ray; pip install 'holdfast.ray.'"
+    with pytest.raises(HoldfastError, match=missing):
+        require_engine("ray")
+    with pytest.raises(HoldfastError, match=missing):
         make_executor(EngineSettings(engine="ray"))
 
 

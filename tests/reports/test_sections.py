@@ -102,6 +102,21 @@ def test_several_methods_have_a_chart_a_split_with_thin_lines_for_seeds(runs: li
     assert f"erm ends at {statistics.fmean(last) * 100:.1f}" in svg
 
 
+def test_bias_aligned_and_bias_conflicting_images_have_curves_of_their_own() -> None:
+    both = {"test_bias_aligned_accuracy": 0.9, "test_bias_conflicting_accuracy": 0.25}
+    erm = with_metrics({"epoch": 1, "test_accuracy": 0.5} | both, seed=0, method="erm")
+    lff = with_metrics({"epoch": 1, "test_accuracy": 0.6} | both, seed=0, method="lff")
+    alone = charts(curves([erm]))
+    assert list(alone) == ["Accuracy, %"]
+    assert "test, conflicting ends at 25.0" in alone["Accuracy, %"].svg
+    made = charts(curves([erm, lff]))
+    assert list(made) == [
+        "Accuracy on the test set, %", "Accuracy on bias-aligned images of the test set, %",
+        "Accuracy on bias-conflicting images of the test set, %",
+    ]  # fmt: skip
+    assert "lff ends at 90.0" in made["Accuracy on bias-aligned images of the test set, %"].svg
+
+
 def test_the_mean_ends_where_the_first_seed_ends() -> None:
     long = with_metrics(*({"epoch": e, "train_loss": 1.0 * e} for e in (1, 2, 3)), seed=0, method="erm")
     short = with_metrics({"epoch": 1, "train_loss": 3.0}, {"epoch": 2, "train_loss": 4.0}, seed=1, method="erm")

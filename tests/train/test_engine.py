@@ -349,3 +349,23 @@ def test_unknown_settings_and_devices_are_refused_with_a_hint() -> None:
             fit(make_data(), device="cuda")
         with pytest.raises(HoldfastError, match="capture on needs a CUDA device"):
             fit(make_data(), capture="on")
+
+
+def test_epochs_record_how_bias_aligned_and_bias_conflicting_images_do() -> None:
+    """As counted by hand, on the digits whose colour goes with their class in 95 % of the training images."""
+    run = train(build(TrainSettings, {"data": "coloured-digits", "epochs": 3, "eval_every": 2, "device": "cpu"}))
+    first, _, last = run.history
+    assert "test_bias_aligned_accuracy" not in first
+    test, usual = run.data.test, [run.data.train.groups[run.data.train.labels == c].mode().values for c in range(10)]
+    assert test is not None
+    with torch.no_grad():
+        correct = run.model(test.read(torch.arange(len(test))).float() / 255).argmax(1) == test.labels
+    aligned = test.groups == torch.stack(usual)[test.labels]
+    assert last["test_bias_aligned_accuracy"] == pytest.approx(float(correct[aligned].double().mean()))
+    assert last["test_bias_conflicting_accuracy"] == pytest.approx(float(correct[~aligned].double().mean()))
+    assert last["test_bias_aligned_accuracy"] > last["test_bias_conflicting_accuracy"]
+
+
+def test_without_groups_there_is_no_such_accuracy() -> None:
+    run = train(build(TrainSettings, {"data": "digits", "epochs": 1, "device": "cpu"}))
+    assert not [key for key in run.history[-1] if "bias" in key]

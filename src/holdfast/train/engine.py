@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 from holdfast.ascents import ascent_of
 from holdfast.augment.basic import Augment
 from holdfast.data.loaders import Loader, choose_reading, make_loader
-from holdfast.data.splits import Dataset, Split, channel_statistics
+from holdfast.data.splits import Dataset, Split, aligned_groups, channel_statistics
 from holdfast.devices import kernels, memory_format, own_stream
 from holdfast.errors import Interrupted, require
 from holdfast.methods import Stage, State, method_of
@@ -252,8 +253,14 @@ class Trainer:
         if self._must_stop(wait=True):
             self._leave()
 
+    @cached_property
+    def usual_groups(self) -> Tensor:
+        """(K,) the group that most training samples of each class belong to; -1 where groups are unknown."""
+        return aligned_groups(self.data.train.labels, self.data.train.groups, self.data.num_classes)
+
     def _evaluate(self, *, select: bool) -> dict[str, float]:
-        """Loss and accuracy on the validation set, or the test set where there is none; keep the best weights."""
+        """Loss and accuracy on the validation set, or the test set where there is none, and the accuracy of its
+        bias-aligned and bias-conflicting samples where groups are known; keep the best weights."""
         model, rule = self.now.evaluated, self.settings.loop.rule
         measured: dict[str, float] = {}
         for name, split in (("val", self.data.val), ("test", self.data.test)):
@@ -264,6 +271,7 @@ class Trainer:
             if not math.isfinite(loss):
                 raise self._diverged(f"the loss on the {name} set is {loss} after step {self.at.step}")
             measured |= {f"{name}_accuracy": seen.accuracy, f"{name}_loss": loss}
+            measured |= {f"{name}_{kind}_accuracy": own for kind, own in seen.by_bias(self.usual_groups).items()}
             if select and rule != "last" and name == ("test" if rule == "oracle-test" else "val"):
                 score = selection_score(rule, seen)
                 if not self.best or score > self.best["score"]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from holdfast.augment.basic import to_float
 from holdfast.data.loaders import Loader
-from holdfast.data.splits import Split
+from holdfast.data.splits import Split, bias_alignment
 from holdfast.devices import autocast
 from holdfast.losses import cross_entropy
 from holdfast.metrics import worst
@@ -44,6 +44,13 @@ class Predictions:
         known = self.groups >= 0
         cells = torch.where(known, self.labels * (self.groups.max() + 1) + self.groups, -1)
         return worst(self.correct, cells)
+
+    def by_bias(self, usual: Tensor) -> dict[str, float]:
+        """Accuracy of bias-aligned and of bias-conflicting samples, where there are some. usual: (K,) the usual group
+        of each class in training; -1 where unknown."""
+        parts = bias_alignment(self.labels, self.groups, usual.to(self.labels.device))
+        own = {f"bias_{kind}": self.correct[which].double() for kind, which in parts.items()}
+        return {kind: float(correct.mean()) for kind, correct in own.items() if len(correct)}
 
 
 def predict(

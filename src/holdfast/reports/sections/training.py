@@ -15,7 +15,16 @@ from holdfast.reports.sections import section
 from holdfast.reports.svg.lines import LONGEST_LABEL, Line, Point, line_chart
 from holdfast.reports.text import finite
 
-SPLITS = {"train": "training set", "val": "held-out set", "test": "test set"}
+SPLITS = {
+    "train": ("train", "the training set"),
+    "val": ("val", "the held-out set"),
+    "test": ("test", "the test set"),
+    "val_bias_aligned": ("val, aligned", "bias-aligned images of the held-out set"),
+    "val_bias_conflicting": ("val, conflicting", "bias-conflicting images of the held-out set"),
+    "test_bias_aligned": ("test, aligned", "bias-aligned images of the test set"),
+    "test_bias_conflicting": ("test, conflicting", "bias-conflicting images of the test set"),
+}
+"""Prefix of a metric: what its line is called beside others of the same run, and what it was measured on."""
 LOG_FROM = 50
 """A loss whose largest value is so many times its smallest is drawn on a logarithmic axis."""
 
@@ -63,10 +72,10 @@ def _places(run: RunFiles) -> list[Place]:
 def _charts(groups: Sequence[Arm], quantity: str) -> list[Chart]:
     """One chart per split for several arms; all splits in one chart for a single arm."""
     series: dict[str, list[Line]] = {}
-    for split, words in SPLITS.items():
+    for number, (split, (short, words)) in enumerate(SPLITS.items()):
         for arm in groups:
-            title = f"{quantity.capitalize()} on the {words}" if len(groups) > 1 else quantity.capitalize()
-            label, colour = (arm.label, arm.number) if len(groups) > 1 else (split, list(SPLITS).index(split))
+            title = f"{quantity.capitalize()} on {words}" if len(groups) > 1 else quantity.capitalize()
+            label, colour = (arm.label, arm.number) if len(groups) > 1 else (short, number)
             series.setdefault(title, []).extend(lines_of(arm, f"{split}_{quantity}", label, colour))
     series = {title: lines for title, lines in series.items() if lines}
     values = [y for lines in series.values() for line in lines for _, y in line.points]
