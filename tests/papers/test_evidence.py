@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import signal
 import sys
 from pathlib import Path
@@ -12,7 +13,8 @@ from typing import Any
 import pytest
 from collect import add
 from evidence import PAPERS, Unit, is_recorded, merged, read_queue, read_rows, write_rows
-from readme_tables import Table, filled, mean_interval, pages
+from figures import drawn, figures
+from readme_tables import MARKED, Table, filled, mean_interval, pages
 from run_queue import QueueRun, Running, main
 
 from holdfast.comparisons.plans import study_cells
@@ -28,6 +30,60 @@ def test_the_tables_of_a_page_are_what_was_measured(page: Path) -> None:
 
 def test_every_paper_with_tables_shows_them() -> None:
     assert {path.parent / "README.md" for path in PAPERS.glob("*/tables.yaml")} <= set(pages())
+
+
+@pytest.mark.parametrize("path", [path for path, _ in figures()], ids=lambda path: "/".join(path.parts[-3:]))
+def test_figures_are_drawn_from_what_was_measured_and_shown(path: Path) -> None:
+    assert path.read_text(encoding="utf-8") == dict(figures())[path]
+    assert f"](figures/{path.name})" in (path.parents[1] / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_figure_has_the_mean_of_the_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    curves = [{"1": 0.25, "2": 0.5, "3": 0.5}, {"1": 0.75, "3": 0.7}]
+    rows = [
+        {"cell": "a", "seed": seed, "flags": {}, "curves": {"test_accuracy": own}} for seed, own in enumerate(curves)
+    ]
+    monkeypatch.setattr("evidence.PAPERS", tmp_path)
+    write_rows(tmp_path / "mine/results/one.json", rows)
+    spec = {"study": "one", "curve": "test_accuracy", "title": "Accuracy, %", "rows": {"a": "mine"}}
+    svg = drawn("mine", "accuracy", spec)
+    assert "mine ends at 60.0" in svg
+    assert svg.count('class="line s0 thin"') == 2
+    assert drawn("mine", "accuracy", spec | {"from": 0.55}).count('class="line s0 thin"') == 1, "one is below"
+
+
+NUMBER = re.compile(r"(?<![\w.])\d+\.\d+(?![\w.]*\d)")
+FROM_ELSEWHERE = {
+    "alps": {"0.75": "the paper's range of the mode", "0.5": "the paper's range of the radius"},
+    "biasadv": {
+        "57.8": "BiasAdv as published, 57.78", "56.3": "DeNetDM as published", "44.2": "DeNetDM as published",
+        "41.0": "readings_20_epochs.json, on the card", "47.6": "readings_20_epochs.json, on the card",
+    },
+    "friendly-sam": {
+        "0.05": "the learning rate", "4.5": "minutes of a training", "3.31": "seconds of an epoch", "1.69": "the same",
+        "2.11": "the same", "4.68": "the same", "1.35": "a ratio of them",
+    },
+    "composition": {
+        "0.987": "papers/vae-report", "0.986": "the same", "0.981": "the same", "0.004": "the same",
+        "0.006": "the same",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("paper", FROM_ELSEWHERE)
+def test_numbers_in_the_text_stand_in_a_table_of_the_page(paper: str) -> None:
+    """Or round one of them, or are settings of a study: what is measured again changes them together."""
+    page = (PAPERS / paper / "README.md").read_text(encoding="utf-8")
+    prose = re.sub(r"```.*?```", "", MARKED.sub("", page), flags=re.DOTALL)
+    tables = "".join(found[0] for found in MARKED.finditer(page))
+    studies = "".join(path.read_text(encoding="utf-8") for path in (PAPERS / paper).glob("*.yaml"))
+    known = [*map(float, NUMBER.findall(tables + studies))]
+
+    def stands(number: str) -> bool:
+        digits = len(number.partition(".")[2])
+        return any(f"{value:.{digits}f}" == number for value in known)
+
+    assert not {number for number in NUMBER.findall(prose) if not stands(number)} - FROM_ELSEWHERE[paper].keys()
 
 
 def test_a_table_has_means_deviations_and_paired_intervals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
