@@ -22,8 +22,11 @@ from evidence import PAPERS, read_rows
 sys.path.insert(0, str(PAPERS.parent / "src"))  # also where nothing is installed
 
 from holdfast.reports.blocks import Chart
-from holdfast.reports.figure_files import standalone
+from holdfast.reports.figure_files import MARGIN, standalone
 from holdfast.reports.svg.lines import Line, line_chart
+
+PAPER = f'<rect x="-{MARGIN}" y="-{MARGIN}" width="100%" height="100%" fill="#ffffff"/>'
+"""Under everything: pages in dark mode would show dark lines on a dark ground."""
 
 
 def described(paper: str) -> dict[str, dict[str, Any]]:
@@ -50,7 +53,8 @@ def drawn(paper: str, name: str, spec: Mapping[str, Any]) -> str:
     ]
     how = {"id": name, "title": spec["title"], "x_label": "epoch", "y_range": (low, high), "share": share}
     legend = tuple((number, label) for number, label in enumerate(spec["rows"].values()))
-    return standalone(Chart(spec["title"], line_chart(clipped, direct=False, **how), legend)) + "\n"
+    svg = standalone(Chart(spec["title"], line_chart(clipped, direct=False, **how), legend))
+    return svg.replace("</style>", f"</style>{PAPER}", 1) + "\n"
 
 
 def cell_lines(curves: list[Mapping[str, float]], label: str, colour: int) -> Iterator[Line]:

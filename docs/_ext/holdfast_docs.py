@@ -216,6 +216,7 @@ def put_paper(app: Sphinx | None, name: str, source: list[str]) -> None:
     if app is not None:
         app.env.note_dependency(str(place / "README.md"))
     text = TABLE.sub(without_empty_rows, (place / "README.md").read_text("utf-8"))
+    text = text.replace("](figures/", f"](../../papers/{stem}/figures/")  # pictures; links are put right below
     source[0] = LINK.sub(lambda found: _link(found[1], found[2], place), text)
 
 
