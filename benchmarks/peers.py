@@ -187,6 +187,22 @@ def versions() -> dict[str, str]:
     return found
 
 
+def table(rows: list[Row]) -> str:
+    """The rows as Markdown, as docs/results/peers.md has them.
+
+    >>> row = {"part": "PGD", "peer": "foolbox", "ours": "holdfast eager", "agreement": "points", "value": 1 / 3}
+    >>> print(table([row | {"ratio": 0.5}]).splitlines()[-1])
+    | PGD, eager | foolbox | points: 0.33 | 0.50 |
+    """
+    lines = ["| what | peer | how far they agree | time, peer over ours |", "|---|---|---|---|"]
+    for row in rows:
+        if row["peer"] != row["ours"]:
+            kind = row["ours"].partition("holdfast ")[2]
+            what, own = f"{row['part']}, {kind}" if kind else row["part"], f"{row['value']:.2g}"
+            lines.append(f"| {what} | {row['peer']} | {row['agreement']}: {own} | {row['ratio']:.2f} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import reduce
+from importlib import import_module
 from statistics import fmean, stdev
 from typing import Any, cast
 
@@ -116,6 +117,15 @@ def test_numbers_are_those_recorded(where: tuple[str, str, str, str]) -> None:
         for stated, keys in zip(rows[row], places, strict=False):
             measured = reduce(lambda inner, key: inner[key], keys, figures)
             assert stated == f"{measured:.{len(stated.partition('.')[2])}f}", row
+
+
+def test_the_table_of_peers_is_what_was_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    peers_table = import_module("peers").table
+    found = json.loads((ROOT / "benchmarks/results/peers_cpu.json").read_text(encoding="utf-8"))["figures"]
+    page = (ROOT / "docs/results/peers.md").read_text(encoding="utf-8")
+    assert f"\n{peers_table(found['rows'])}\n" in page
+    assert all(number in page for number in found["versions"].values())
 
 
 COLUMNS = {"average": "average", "bias-aligned": "aligned", "bias-conflicting": "conflicting"}

@@ -209,14 +209,13 @@ def about_module(name: str) -> str:
 
 def put_paper(app: Sphinx | None, name: str, source: list[str]) -> None:
     """A page of results is the README of its paper, with links that lead where they do there."""
-    folder, _, stem = name.partition("/")
-    if folder != "results" or stem == "index":
+    place = paper_folder(name)
+    if place is None:
         return
-    place = PAPERS if stem == "overview" else PAPERS / stem
     if app is not None:
         app.env.note_dependency(str(place / "README.md"))
     text = TABLE.sub(without_empty_rows, (place / "README.md").read_text("utf-8"))
-    text = text.replace("](figures/", f"](../../papers/{stem}/figures/")  # pictures; links are put right below
+    text = text.replace("](figures/", f"](../../papers/{place.name}/figures/")  # pictures; links are put right below
     source[0] = LINK.sub(lambda found: _link(found[1], found[2], place), text)
 
 
@@ -276,10 +275,15 @@ def write_llms(app: Sphinx, error: Exception | None) -> None:
 
 def page_source(app: Sphinx, page: str) -> Path:
     """The file with the text of a page; of a page of results it is the README of its paper."""
+    place = paper_folder(page)
+    return Path(app.env.doc2path(page)) if place is None else place / "README.md"
+
+
+def paper_folder(page: str) -> Path | None:
+    """Where the README lies that a page of results shows; None for a page with a text of its own."""
     folder, _, stem = page.partition("/")
-    if folder != "results" or stem == "index":
-        return Path(app.env.doc2path(page))
-    return (PAPERS if stem == "overview" else PAPERS / stem) / "README.md"
+    place = PAPERS if stem == "overview" else PAPERS / stem
+    return place if folder == "results" and (place / "README.md").is_file() else None
 
 
 def first_sentence(source: str) -> str:
