@@ -18,8 +18,8 @@ Z95 = 1.959963984540054
 RESAMPLES = 1000
 FEWEST_LOSSES = 200
 """Under so many values the mean of something unbounded and skewed has no interval."""
-CELLS = 2**20
-"""Counts held at once while resampling: bounds the memory, changes no number."""
+CELLS = 2**18
+"""Counts held at once while resampling: bounds the memory, changes no number. Few, so that they stay in the cache."""
 
 
 @dataclass(frozen=True, slots=True)
