@@ -1,6 +1,6 @@
 """A folder of tiny JPEG files and the tar shards made of it: images per second, peak memory, the same training, resume.
 
-python benchmarks/shards.py --sizes 2000 20000 100000 --out benchmarks/results/shards.json
+python benchmarks/shards.py --sizes 20000 100000 --only memory resume --out benchmarks/results/shards.json
 python benchmarks/shards.py --sizes 2000 --only mixing          # how well --shuffle window mixes
 """
 

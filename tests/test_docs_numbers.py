@@ -77,9 +77,9 @@ RECORDED: dict[tuple[str, str, str, str], dict[str, list[tuple[str, ...]]]] = {
     ("docs/how-to/fast-by-default.md", "", "alone", "cpu_threads"): {
         row: [(row, what) for what in ("alone", "beside", "left")] for row in ("as the command sets it",)
     },
-    ("docs/how-to/shards.md", "command", "2,000 images, folder", "shards"): {
+    ("docs/how-to/shards.md", "command", "20,000 images, folder", "shards"): {
         f"`{name}`": [
-            *(("peak_mib", count, kind, name) for count in ("2000", "100000") for kind in ("images", "shards")),
+            *(("peak_mib", count, kind, name) for count in ("20000", "100000") for kind in ("images", "shards")),
             *(("bytes_per_image", kind, name) for kind in ("images", "shards")),
         ]
         for name in ("train", "audit", "predict", "data check")
