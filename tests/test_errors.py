@@ -25,3 +25,13 @@ def test_the_commands_that_messages_point_to_list_the_names(
 ) -> None:
     assert main(command.split()) == 0
     assert name in capsys.readouterr().out
+
+
+def test_known_names_from_a_file_are_shown_on_one_line() -> None:
+    """A class of a user's table may hold a line break, or what steers a terminal."""
+    assert str(unknown("class", "cat", ["h\nsition", "\x1b[31mred"])) == (
+        r"unknown class 'cat'; known: h\nsition, \x1b[31mred"
+    )
+    many = str(unknown("class", "zz", [f"{i}\n" for i in range(30)]))
+    assert "\n" not in many
+    assert many.startswith(r"unknown class 'zz'; 30 are known: 0\n, 1\n")

@@ -41,7 +41,7 @@ LINES = (
 )
 BOTTOM = LINES[-1]
 SIDEWAYS = {(user, "errors") for user in ("settings", "files", "parts", "devices", "signals")}
-SIDEWAYS |= {("parts", "types"), ("settings", "parts"), ("settings", "printable")}
+SIDEWAYS |= {("parts", "types"), ("settings", "parts"), ("settings", "printable"), ("errors", "printable")}
 
 # What `import holdfast` and `holdfast --help` load: nothing here may pull torch in as it is imported.
 QUICK = {

@@ -9,6 +9,8 @@ from difflib import get_close_matches
 from functools import wraps
 from typing import Any, TypeVar
 
+from holdfast.printable import printable
+
 MANY = 24
 """More names than that are not put into a message."""
 SYNONYMS = {
@@ -98,15 +100,16 @@ def unknown(kind: str, name: object, known: Iterable[str], *, listed_by: str = "
     "unknown setting 'learning_rate'; did you mean 'lr'?"
     """
     names = list(known)
+    shown = [*map(printable, names)]  # they may come from a file
     close = close_names(name, names) if isinstance(name, str) else []
     if close:
         hint = "did you mean " + " or ".join(repr(c) for c in close) + "?"
     elif len(names) > MANY and listed_by:
         hint = f"'{listed_by}' lists the {len(names)} that are known"
     elif len(names) > MANY:
-        hint = f"{len(names)} are known: {', '.join(names[:8])}, ..."
+        hint = f"{len(names)} are known: {', '.join(shown[:8])}, ..."
     else:
-        hint = "known: " + ", ".join(names)
+        hint = "known: " + ", ".join(shown)
     return HoldfastError(f"unknown {kind} {brief(name)}; {cut(hint, 600)}")
 
 
