@@ -42,6 +42,8 @@ def decoded(items: list[Tensor], *, size: tuple[int, int], channels: int, device
     files = [row for row, item in enumerate(items) if item.ndim == 1]
     for start in range(0, len(files), AT_ONCE):
         rows = files[start : start + AT_ONCE]
+        if device.type == "cuda":  # nvJPEG writes on a stream of its own, into memory that others may still be reading
+            torch.cuda.current_stream(device).synchronize()
         for row, image in zip(rows, decode_jpeg([items[i] for i in rows], mode=mode, device=device), strict=True):
             images[row] = resize(image[None], size)[0]
     for row, item in enumerate(items):
