@@ -74,8 +74,10 @@ RECORDED: dict[tuple[str, str, str, str], dict[str, list[tuple[str, ...]]]] = {
             "4, kept (the default)": "chosen, kept",
         }.items()
     },
-    ("docs/how-to/fast-by-default.md", "", "alone", "cpu_threads"): {
-        row: [(row, what) for what in ("alone", "beside", "left")] for row in ("as the command sets it",)
+    ("docs/how-to/fast-by-default.md", "images, threads", "alone", "cpu_threads"): {
+        f"{side}, {name}": [(side, name, what) for what in ("alone", "beside", "left")]
+        for side in ("16 pixels", "28 pixels")
+        for name in ("as the command sets it", "one thread", "two threads")
     },
     ("docs/how-to/shards.md", "command", "20,000 images, folder", "shards"): {
         f"`{name}`": [

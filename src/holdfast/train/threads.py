@@ -14,9 +14,8 @@ from holdfast.train.training_facts import work_per_layer
 SMALL = 20_000_000
 """Multiplications per layer and batch up to which one thread trains. Threads meet after every layer, and where a layer
 takes microseconds a second one gains little, and everything is lost that waits for it beside other work. Two threads
-against one on two cores, alone and beside a busy process (benchmarks/cpu_threads.py has the first): 11 million, the
-small network at 16 pixels, 1.14 and 0.41 times as fast; 34 million, at 28 pixels, 1.38 and 0.45; 47 million, at 32
-pixels, 1.61 and 0.70; 433 million, ResNet-18, 1.84 and 0.92."""
+against one on two cores (benchmarks/cpu_threads.py): 11 million, the small network at 16 pixels, 1.1 to 1.5 times as
+fast alone and half as fast beside a busy process; 34 million, at 28 pixels, 1.4 to 1.7 times and 0.7 times."""
 
 
 @contextmanager
