@@ -10,6 +10,7 @@ papers/PAPER/tables.yaml says what each table shows. In the paper's README it st
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -52,7 +53,9 @@ class Table:
     def __init__(self, paper: str, spec: Mapping[str, Any]) -> None:
         self.spec, self.digits, self.scale = spec, spec.get("digits", 1), spec.get("scale", 100)
         flags = {key: str(value) for key, value in spec.get("flags", {}).items()}
-        studies = [spec["study"]] if isinstance(spec["study"], str) else spec["study"]
+        self.folder = PAPERS / paper / "results"
+        own = spec.get("study", ())
+        studies = [own] if isinstance(own, str) else own
         rows = [row for study in studies for row in read_rows(f"{paper}/{study}")]
         self.rows: list[Row] = [row for row in rows if row.get("flags", {}) == flags]
 
@@ -69,7 +72,8 @@ class Table:
         return found
 
     def lines(self) -> list[str]:
-        made = {"seeds": self.by_seed, "measures": self.by_measure, "differences": self.differences}
+        made = {"seeds": self.by_seed, "measures": self.by_measure, "differences": self.differences,
+                "recorded": self.recorded}  # fmt: skip
         head, body = made[self.spec.get("kind", "measures")]()
         cells = [head, ["---"] * len(head), *body]
         return ["| " + " | ".join(row) + " |" for row in cells]
@@ -116,6 +120,16 @@ class Table:
             each = ", ".join(shown(gap, self.digits) for gap in gaps) or MISSING
             body.append([f"`{first}` − `{second}`", each, self.gap_text(gaps), str(len(gaps))])
         return ["difference, points", "on each seed", "mean (95 % interval)", "n"], body
+
+    def recorded(self) -> tuple[list[str], list[list[str]]]:
+        """Numbers of one result file: a column is a place in it, the row's name, and what is measured."""
+        figures = json.loads((self.folder / self.spec["file"]).read_bytes())["figures"]
+        columns: Mapping[str, tuple[str, str]] = self.spec["columns"]
+        body = [
+            [title, *(shown(self.scale * figures[kind][row][what], self.digits) for kind, what in columns.values())]
+            for row, title, _ in self.titled()
+        ]
+        return [self.spec["head"], *columns], body
 
     def gaps(self, first: str, second: str, measure: str) -> list[float]:
         a, b = self.values(first, measure), self.values(second, measure)

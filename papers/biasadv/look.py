@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torchvision.utils import save_image
+from torchvision.utils import make_grid, save_image
 
 from holdfast.attacks import bias_adversarial, noise
 from holdfast.train import fit
@@ -29,6 +29,8 @@ from record import write_result
 
 PART = 500
 """Images per pass."""
+ENLARGED = 3
+"""Pixels of the picture per pixel of an image."""
 
 
 def moved(x: Tensor, y: Tensor, f: nn.Module, g: nn.Module, args: argparse.Namespace) -> dict[str, Tensor]:
@@ -125,7 +127,8 @@ def main() -> None:
     figures, pictures = look(run, args)
     args.out.mkdir(parents=True, exist_ok=True)
     write_result(args.out / "look.json", figures, gpu=args.device != "cpu")
-    save_image(pictures, args.out / "look.png", nrow=8)
+    grid = make_grid(pictures, nrow=8)
+    save_image(grid.repeat_interleave(ENLARGED, 1).repeat_interleave(ENLARGED, 2), args.out / "look.png")
     print(json.dumps(figures, indent=1, ensure_ascii=False))
 
 
