@@ -21,6 +21,9 @@ POINTS = 20
 CURVES = ("test_accuracy", "test_bias_aligned_accuracy", "test_bias_conflicting_accuracy", "val_accuracy", "train_loss")
 SUMMED_UP = ("accuracy", "groups", "slices", "saliency")
 """Checks with a finding per class, cluster or picture: only what is of the whole set is kept."""
+DERIVED = ("corruption_drop", "mean_corruption_drop", "attack_drop", "ood_ap", "ood_precision", "ood_recall", "ood_f1",
+           "ood_false_alarm_rate")  # fmt: skip
+"""Measures of an audit that follow from others, or say nearly the same: left out to keep the files small."""
 
 
 def collect_unit(unit: Unit, folder: Path, *, beside: int, commit: str, hardware: str) -> Row:
@@ -83,7 +86,8 @@ def _numbers(finding: Any) -> list[Any]:
 
 def _findings(findings: Sequence[Any]) -> list[list[Any]]:
     """[name, where, value, low, high, n] of each."""
-    kept = (f for f in findings if f.value is not None and not (f.where and f.check in SUMMED_UP))
+    told = (f for f in findings if f.value is not None and f.name not in DERIVED)
+    kept = (f for f in told if not (f.where and f.check in SUMMED_UP))
     return [[f.name, ", ".join(f"{k}={v}" for k, v in f.where.items()), *_numbers(f)] for f in kept]
 
 

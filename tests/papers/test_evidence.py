@@ -61,8 +61,8 @@ FROM_ELSEWHERE = {
     },
     "friendly-sam": {
         "0.05": "the learning rate", "4.5": "minutes of a training", "3.31": "seconds of an epoch", "1.69": "the same",
-        "1.36": "the same", "2.11": "the same", "4.68": "the same", "1.35": "a ratio of them", "1.44": "a ratio of them",
-        "0.17": "the difference of two published figures",
+        "1.36": "the same", "2.11": "the same", "4.68": "the same", "1.35": "a ratio of them",
+        "1.44": "a ratio of them", "0.17": "the difference of two published figures",
     },
     "composition": {
         "0.987": "papers/vae-report", "0.986": "the same", "0.981": "the same", "0.004": "the same",
