@@ -122,14 +122,18 @@ class Table:
         return ["difference, points", "on each seed", "mean (95 % interval)", "n"], body
 
     def recorded(self) -> tuple[list[str], list[list[str]]]:
-        """Numbers of one result file: a column is a place in it, the row's name, and what is measured."""
+        """Numbers of one result file, or lists of them, one per seed; a column is a place in it and what is measured."""
         figures = json.loads((self.folder / self.spec["file"]).read_bytes())["figures"]
         columns: Mapping[str, tuple[str, str]] = self.spec["columns"]
         body = [
-            [title, *(shown(self.scale * figures[kind][row][what], self.digits) for kind, what in columns.values())]
+            [title, *(self.listed(figures[kind][row][what]) for kind, what in columns.values())]
             for row, title, _ in self.titled()
         ]
         return [self.spec["head"], *columns], body
+
+    def listed(self, values: float | Sequence[float]) -> str:
+        own = values if isinstance(values, Sequence) else [values]
+        return self.spread({seed: [self.scale * value] for seed, value in enumerate(own)})
 
     def gaps(self, first: str, second: str, measure: str) -> list[float]:
         a, b = self.values(first, measure), self.values(second, measure)
