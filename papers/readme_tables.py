@@ -122,7 +122,7 @@ class Table:
         return ["difference, points", "on each seed", "mean (95 % interval)", "n"], body
 
     def recorded(self) -> tuple[list[str], list[list[str]]]:
-        """Numbers of one result file, or lists of them, one per seed; a column is a place in it and what is measured."""
+        """Numbers of one result file, or lists of one per seed. A column is a place in it, and what is measured."""
         figures = json.loads((self.folder / self.spec["file"]).read_bytes())["figures"]
         columns: Mapping[str, tuple[str, str]] = self.spec["columns"]
         body = [

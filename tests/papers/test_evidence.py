@@ -112,6 +112,24 @@ def test_a_table_has_means_deviations_and_paired_intervals(tmp_path: Path, monke
     assert mean_interval([8, 10, 12])[1:] == pytest.approx((10 - 4.3027 * 2 / 3**0.5, 10 + 4.3027 * 2 / 3**0.5), 1e-4)
 
 
+def test_a_table_of_one_result_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("readme_tables.PAPERS", tmp_path)
+    figures = {
+        "easy": {"a": {"right": 0.5}, "b": {"right": 0.25}},
+        "hard": {"a": {"right": [0.1, 0.3]}, "b": {"right": [0]}},
+    }
+    (tmp_path / "mine/results").mkdir(parents=True)
+    (tmp_path / "mine/results/one.json").write_text(json.dumps({"figures": figures}))
+    columns = {"easy": ("easy", "right"), "hard": ("hard", "right")}
+    spec = {"kind": "recorded", "file": "one.json", "head": "way", "columns": columns, "rows": {"a": None, "b": None}}
+    assert Table("mine", spec).lines() == [  # of 10 and 30: mean 20, sd √200
+        "| way | easy | hard |",
+        "| --- | --- | --- |",
+        "| `a` | 50.0 | 20.0 ± 14.1 |",
+        "| `b` | 25.0 | 0.0 |",
+    ]
+
+
 @pytest.mark.parametrize("study", sorted({unit.study for unit in UNITS}))
 def test_every_unit_of_the_queue_is_a_cell_that_can_be_built(study: str) -> None:
     cells = study_cells(str(PAPERS / f"{study}.yaml"))
