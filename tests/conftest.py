@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import gc
 import os
+import random
 import signal
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -26,6 +28,18 @@ sys.path[:0] = [str(PAPERS), str(PAPERS / "vae-report")]
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell that starts tests in the background has it ignored
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+SEED = 0
+torch.manual_seed(SEED)  # networks made while a test module is imported
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    """Every test draws the same numbers in every run, whatever ran before it."""
+    random.seed(SEED)
+    np.random.seed(SEED)
+    torch.manual_seed(SEED)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -112,7 +112,7 @@ ATTACKS = {
     "fgsm": {},
     "pgd": {"steps": 2},
     "apgd": {"steps": 2},
-    "square": {"queries": 2},
+    "square": {"queries": 50},  # with two, none may help
 }
 
 

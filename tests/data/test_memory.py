@@ -115,6 +115,7 @@ def own(**changed: Any) -> Dataset:
 
 
 LINEAR = nn.Sequential(nn.Flatten(), nn.Linear(3 * H * W, 3))
+LINEAR[1].weight.data.normal_(generator=torch.Generator().manual_seed(0))  # plainly logits: far outside [0, 1]
 UNFIT: dict[str, tuple[dict[str, Any], str]] = {
     "label without a class": (
         {"test": ArraySplit(X, Y + 5)}, "mine: label 5 at position 0 of the test split is out of range: there are 3"
