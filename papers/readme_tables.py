@@ -23,6 +23,8 @@ from evidence import PAPERS, Row, Unit, is_recorded, read_queue, read_rows
 from scipy.stats import t as student
 
 MARKED = re.compile(r"(<!-- table: ([\w./-]+) -->\n).*?(<!-- end of table -->)", re.S)
+CURVE = re.compile(r"(\w+), epochs? (\d+)(?: to (\d+))?")
+"""A measure that is read from a curve: its value at an epoch, or its mean over epochs."""
 MISSING = "–"
 
 Values = dict[int, list[Any]]
@@ -60,8 +62,8 @@ class Table:
         self.rows: list[Row] = [row for row in rows if row.get("flags", {}) == flags]
 
     def values(self, cell: str, measure: str) -> Values:
-        """Of a measure by name, the last accuracy on held-out data, the best epoch on the test set, or an audit's
-        "AUDIT: NAME, WHERE"."""
+        """Of a measure by name, the last accuracy on held-out data, the best epoch on the test set, a curve's
+        "CURVE, epochs 10 to 50", or an audit's "AUDIT: NAME, WHERE"."""
         found: Values = {}
         for row in (row for row in self.rows if row["cell"] == cell):
             numbers = _numbers(row, measure)
@@ -74,9 +76,17 @@ class Table:
     def lines(self) -> list[str]:
         made = {"seeds": self.by_seed, "measures": self.by_measure, "differences": self.differences,
                 "recorded": self.recorded}  # fmt: skip
+        if not self.rows and "file" not in self.spec and not self.published():
+            cells = self.spec.get("rows") or dict.fromkeys(cell for pair in self.spec["pairs"] for cell in pair)
+            return ["Not run yet: " + ", ".join(f"`{cell}`" for cell in cells) + "."]
         head, body = made[self.spec.get("kind", "measures")]()
         cells = [head, ["---"] * len(head), *body]
         return ["| " + " | ".join(row) + " |" for row in cells]
+
+    def published(self) -> bool:
+        """Whether a row has a figure from elsewhere to compare with, which is worth printing before ours is there."""
+        names = {"paper", *self.spec.get("papers", ())}
+        return any(names & set(own) for _, _, own in self.titled()) if "rows" in self.spec else False
 
     def titled(self) -> list[tuple[str, str, Mapping[str, Any]]]:
         """(Cell, what it is called, what else is said of it.)"""
@@ -113,13 +123,17 @@ class Table:
         return head, body
 
     def differences(self) -> tuple[list[str], list[list[str]]]:
-        """Pairs of cells: their difference on each seed, the mean and its interval."""
+        """Pairs of cells: their difference on each seed, the mean and its interval, in one measure or in several."""
+        measures = self.spec.get("measures") or {"": self.spec["measure"]}
         body = []
-        for first, second in self.spec["pairs"]:
-            gaps = self.gaps(first, second, self.spec["measure"])
-            each = ", ".join(shown(gap, self.digits) for gap in gaps) or MISSING
-            body.append([f"`{first}` − `{second}`", each, self.gap_text(gaps), str(len(gaps))])
-        return ["difference, points", "on each seed", "mean (95 % interval)", "n"], body
+        for title, measure in measures.items():
+            for first, second in self.spec["pairs"]:
+                gaps = self.gaps(first, second, measure)
+                each = ", ".join(shown(gap, self.digits) for gap in gaps) or MISSING
+                name = ", ".join(filter(None, (f"`{first}` − `{second}`", title)))
+                body.append([name, each, self.gap_text(gaps), str(len(gaps))])
+        unit = ", points" if self.scale == 100 else ""
+        return [f"difference{unit}", "on each seed", "mean (95 % interval)", "n"], body
 
     def recorded(self) -> tuple[list[str], list[list[str]]]:
         """Numbers of one result file, or lists of one per seed. A column is a place in it, and what is measured."""
@@ -172,6 +186,11 @@ def _numbers(row: Row, measure: str) -> list[Any] | None:
         return [best["accuracy"], None, None, None] if best else None
     if measure == "seconds":
         return [row["seconds"], None, None, None]
+    if read := CURVE.fullmatch(measure):
+        first, last = int(read[2]), int(read[3] or read[2])
+        curve = row.get("curves", {}).get(read[1], {})
+        values = [value for epoch, value in curve.items() if first <= int(epoch) <= last]
+        return [fmean(values), None, None, None] if values else None
     audits, colon, what = measure.partition(": ")
     if not colon:
         numbers: list[Any] | None = row["measures"].get(measure)
@@ -211,6 +230,22 @@ def queue_lines() -> list[str]:
     return lines
 
 
+def trained_lines(paper: str) -> list[str]:
+    """What the recorded rows of a paper's studies took: trainings, hardware, and minutes of it. Of trainings beside
+    others each has its share; where nobody counted the others, what is left is a bound."""
+    lines = ["| study | trainings | on | minutes of training | of audits |", "| --- | --- | --- | --- | --- |"]
+    for path in sorted((PAPERS / paper / "results").glob("*.json")):
+        by_machine: dict[str, list[Row]] = {}
+        for row in json.loads(path.read_bytes()).get("rows", ()):
+            by_machine.setdefault("NVIDIA H200" if "H200" in row["hardware"] else "CPU", []).append(row)
+        for machine, own in by_machine.items():
+            minutes = sum(row["seconds"] / row.get("trainings_at_once", 1) for row in own) / 60
+            audits = sum(audit["seconds"] for row in own for audit in row.get("audits", {}).values()) / 60
+            bound = "" if all("trainings_at_once" in row for row in own) else "at most "
+            lines.append(f"| `{path.stem}` | {len(own)} | {machine} | {bound}{minutes:.0f} | {audits:.0f} |")
+    return lines
+
+
 def filled(page: Path) -> str:
     """The page with its tables as the results have them; a paper's README must have all of them."""
     text = page.read_text(encoding="utf-8")
@@ -223,6 +258,8 @@ def filled(page: Path) -> str:
     def fill(found: re.Match[str]) -> str:
         if found[2] == "queue":
             lines = queue_lines()
+        elif found[2].rpartition("/")[2] == "trained":
+            lines = trained_lines(found[2].rpartition("/")[0] or own)
         else:
             paper, _, name = found[2].rpartition("/")
             lines = Table(paper or own, described(paper or own)[name]).lines()

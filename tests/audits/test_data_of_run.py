@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import holdfast
 from holdfast.cli import main
@@ -103,3 +104,72 @@ def test_a_run_that_was_trained_too_briefly_is_not_accused_of_wrong_preprocessin
     assert found.files[0].model["rivals"] == []
     asked = holdfast.audit(at / "run", checks=["accuracy"], device="cpu", preprocessing="bytes")
     assert asked.files[0].model["rivals"] != [], "what was asked for may be wrong"
+
+
+def test_a_run_with_few_labels_is_audited_beside_the_images_that_it_was_trained_on(at: Path) -> None:
+    """Curvature is of the training loss: images without a label for the run have no part in it."""
+    write_npz(at / "own.npz")
+    run = fit("own.npz", out=at / "run", labels=12, **QUICK)
+    same: dict[str, Any] = {"checks": ["curvature"], "settings": {"curvature": {"images": 96}}, "device": "cpu"}
+    for model in ("run", run):
+        audit = holdfast.audit(model, "own.npz", progress=False, **same)
+        assert audit["top_eigenvalue"].n == 12
+        assert audit.files[0].data["labels"] == 12
+    other = fit("own.npz", out=at / "other", **QUICK)
+    assert holdfast.audit(other, "own.npz", progress=False, **same)["top_eigenvalue"].n == 96
+
+
+def write_folder(root: Path, classes: dict[str, int], *, parts: dict[str, int]) -> None:
+    """Grey pictures, the brighter the higher the number of their class."""
+    rng = np.random.default_rng(0)
+    for part, count in parts.items():
+        for name, number in classes.items():
+            (root / part / name).mkdir(parents=True)
+            for i in range(count):
+                pixels = (80 * number + rng.integers(0, 20, (8, 8))).astype(np.uint8)
+                Image.fromarray(pixels).save(root / part / name / f"{i}.png")
+
+
+BOTH = {"train": 30, "test": 20}
+
+
+@pytest.mark.filterwarnings("ignore:2 of the data's", "ignore:the model does not know zebu")
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_run_in_hand_is_audited_as_its_folder_is(at: Path, kept: bool) -> None:
+    """On other data too: by the names of its classes, not their places; at its image size; told by its folder."""
+    write_folder(at / "photos", {"ant": 0, "bee": 1, "cat": 2}, parts=BOTH)
+    write_folder(at / "two", {"bee": 1, "cat": 2}, parts=BOTH)
+    write_folder(at / "renamed", {"bee": 1, "cat": 2, "zebu": 0}, parts=BOTH)
+    options: dict[str, Any] = {**QUICK, "epochs": 8, "batch_size": 16, "model": "convnet", "image_size": 6}
+    fit("photos", out="run", **options)
+    run = fit("photos", out=at / "again" if kept else None, **options)
+    for data in ("photos", "two", "renamed"):
+        by_folder, in_hand = (
+            holdfast.audit(model, data, checks=["accuracy"], device="cpu", progress=False, preprocessing="stated")
+            for model in ("run", run)
+        )
+        assert by_folder["accuracy"].value == 1.0
+        assert [(f.name, f.where, f.value, f.n) for f in in_hand.findings] == [
+            (f.name, f.where, f.value, f.n) for f in by_folder.findings
+        ]
+        ours, theirs = in_hand.files[0].model, by_folder.files[0].model
+        same = ("hash", "classes", "preprocessing", "output")
+        assert [ours.get(key) for key in same] == [theirs.get(key) for key in same]
+        assert in_hand.files[0].data["shape"] == by_folder.files[0].data["shape"] == [1, 6, 6]
+        assert (ours["source"], ours["spec"]) == (("run", str(at / "again")) if kept else ("module", "convnet"))
+
+
+def test_a_run_in_hand_meets_no_image_that_it_was_trained_on(at: Path) -> None:
+    """A set without a test split is cut as the run cut it, for the run and its folder alike; other data is not."""
+    data = make_data(200)
+    np.savez(at / "lone.npz", x_train=np.asarray(data.train.images), y_train=np.asarray(data.train.labels))
+    run = fit("lone.npz", out=at / "run", data_seed=3, val=0.2, **QUICK)
+    audits = [
+        holdfast.audit(m, "lone.npz", checks=["accuracy"], device="cpu", progress=False) for m in (at / "run", run)
+    ]
+    assert len({audit.files[0].data["hash"] for audit in audits}) == 1
+    assert [audit.files[0].data["val"] for audit in audits] == [0.2, 0.2]
+    assert run.trained_on("lone.npz")
+    assert run.trained_on(str(at / "lone.npz"))
+    handed = fit(make_data(), **QUICK)
+    assert not handed.trained_on("coloured-digits"), "the default of a setting that nobody gave"

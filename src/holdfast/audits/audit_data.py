@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,10 @@ from holdfast.audits.subject import GroupColumn, check_measuring, word_ids
 from holdfast.data import Dataset, load
 from holdfast.data.array_files import open_npz, refusing
 from holdfast.data.given_data import is_given
-from holdfast.data.given_items import name_of
 from holdfast.data.load_data import TEST_HELD_OUT
 from holdfast.data.splits import ArraySplit, Split
 from holdfast.data.tables import NUMBER, cell_text, name_order, read_columns
+from holdfast.data.unlabelled_images import few_labels
 from holdfast.data.usable_data import admitted
 from holdfast.errors import HoldfastError, cut, require
 from holdfast.files import at_home
@@ -59,7 +59,9 @@ def opener(request: AuditSettings, models: Sequence[Any] = ()) -> Sets:
     alone = is_given(given) and not any(isinstance(one, Run | str) for one in models)
 
     def opened(size: int | None, terms: DataTerms) -> Dataset:
-        data = load(given, image_size=size, **same, **asdict(terms))
+        data = load(given, image_size=size, **same, **terms.reading())
+        if terms.labels is not None:  # else curvature would be of images that the run was not trained on
+            data = few_labels(data, terms.labels, seed=terms.data_seed)
         remedy = "to measure all of it, give {'test': data}"
         level: Any = "warning" if alone else "note"  # a test loader is not meant to be cut
         notes = (replace(n, remedy=remedy, level=level) if n.code == TEST_HELD_OUT else n for n in data.notes)
@@ -94,10 +96,12 @@ def terms_of_all(specs: Sequence[Any], request: AuditSettings, open_set: Sets, t
 
 
 def _of_run(spec: Any, request: AuditSettings) -> DataTerms | None:
-    if isinstance(spec, Run) and is_given(request.data):
-        own, same = DataTerms.of(spec.settings.data), spec.data.name == name_of(request.data)
+    if isinstance(request.data, Dataset):
+        return None
+    if isinstance(spec, Run):
+        own, same = DataTerms.of(spec.settings.data), spec.trained_on(request.data)
         own = own if same else DataTerms(own.data_seed)
-    elif isinstance(spec, str) and not isinstance(request.data, Dataset):
+    elif isinstance(spec, str):
         found = terms_of_run(spec, request.data)
         if found is None:
             return None

@@ -33,6 +33,8 @@ from holdfast.data.splits import ArraySplit, FileSplit, hash_data
 from holdfast.data.unlabelled_images import resized
 from holdfast.errors import HoldfastError, require
 from holdfast.models import LoadedModel, open_model
+from holdfast.models.source_types import Preprocessing, both_sides
+from holdfast.models.weights import hash_tensors
 from holdfast.parts import CHECKS
 from holdfast.settings import read_environment
 from holdfast.settings.audit_settings import AuditSettings
@@ -169,7 +171,7 @@ def _open(
         where: dict[str, Any] = {"shape": data.shape, "device": device}
         if isinstance(given, str):
             return open_model(given, model=request.architecture, num_classes=data.num_classes, **where)
-        return open_model(given.model if isinstance(given, Run) else given, name=name, **where)
+        return open_run(given, name, **where) if isinstance(given, Run) else open_model(given, name=name, **where)
 
     data = open_set(request.image_size, terms)
     require(
@@ -180,7 +182,7 @@ def _open(
     require(channels in (1, 3), f"{data.name} has images of {channels} channels; an audit is of grey or colour images")
     opened = opened_on(data)
     if request.image_size is None and opened.read_size not in (None, data.shape[1:]):
-        fitted = _at_own_size(opened, data)
+        fitted = _at_own_size(opened, data, ours=isinstance(given, Run) or opened.source == RUN)
         if fitted is not data:
             tall, wide = fitted.shape[1:]
             text = f"images are read at {tall}x{wide}, as in the model's own evaluation"
@@ -194,7 +196,7 @@ def _open(
     if reading.name == "restricted":
         every = aligned.readings["all"]
         whole = _subject(request, every.model, every.data, device)
-    spec = given if isinstance(given, str) else name
+    spec = given if isinstance(given, str) else opened.spec
     record = {"name": name, "spec": spec, "source": opened.source, "hash": opened.hash, **aligned.record()}
     record |= {"trained": trained} if (trained := _trained(given)) else {}
     record |= {"architecture": request.architecture} if isinstance(request.architecture, str) else {}
@@ -219,6 +221,23 @@ def _open(
     return AuditedModel(name, subject, record, about, blocked, words, (), data.unreadable, whole)
 
 
+def open_run(run: Run, name: str, **where: Any) -> LoadedModel:
+    """A run in hand, as its folder would be opened: with its classes, its normalisation and its image size. Where it
+    has a folder that can be opened, that is what commands name it by.
+    """
+    card = run.card
+    if card is None:  # a module of the caller's
+        opened = open_model(run.model, name=name, **where)
+    else:
+        stated: dict[str, Any] = {"preprocessing": Preprocessing(card.mean, card.std)}
+        stated["image_size"] = None if card.image_size is None else both_sides(card.image_size)
+        opened = open_model(run.model.net, name=name, **stated, **where)
+    known: dict[str, Any] = {"classes": tuple(run.data.classes), "hash": hash_tensors(run.model.state_dict())}
+    if card is not None and run.out is not None:
+        known |= {"source": RUN, "spec": str(run.out)}
+    return replace(opened, **known)
+
+
 def _trained(given: Any) -> dict[str, Any]:
     """How a run was trained: what a report must not propose once more. Empty for other models."""
     environment: Mapping[str, Any] = {}
@@ -236,12 +255,12 @@ def _trained(given: Any) -> dict[str, Any]:
     return known | {key: environment[key] for key in ("own_data", "own_model", "repaired_by") if key in environment}
 
 
-def _at_own_size(opened: LoadedModel, data: Dataset) -> Dataset:
+def _at_own_size(opened: LoadedModel, data: Dataset, *, ours: bool) -> Dataset:
     """The data at the size a model was evaluated at, where it is known how its images came to that: a run's always,
     files those of others that are square."""
     size = opened.read_size
     assert size is not None
-    if opened.source != RUN and not (size[0] == size[1] and isinstance(data.test, FileSplit | ItemSplit)):
+    if not ours and not (size[0] == size[1] and isinstance(data.test, FileSplit | ItemSplit)):
         return data
     splits: dict[str, Any] = {name: resized(split, size) for name, split in data.splits.items()}
     notes = tuple(note for note in data.notes if note.code != SIZES_DIFFER)  # it names the size before this one

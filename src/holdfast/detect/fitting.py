@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -149,7 +149,7 @@ def _opened(
     """What to learn from: the training part, as a run that was trained on the same data cut it."""
     split, terms = own.split, None
     if own.run is not None and isinstance(data, (str, Path)) and (found := terms_of_run(own.run, data)) is not None:
-        terms = asdict(found)
+        terms = found.reading()
         if split is None and is_own_data(own.run, data):
             split = "train"
             note(f"{own.run} was trained on {data}: only its training part is learned from")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, overload
 
@@ -141,7 +141,7 @@ def predict(
     how: dict[str, Any] = {**read.place(), "shape": shape_for(card), "note": note}
     bad: list[Unreadable] = []
     how["skipped"] = bad.append if read.skip_unreadable else None
-    images = open_unlabelled(data, split=split, usual="test", terms=None if terms is None else asdict(terms), **how)
+    images = open_unlabelled(data, split=split, usual="test", terms=None if terms is None else terms.reading(), **how)
     unreadable = tuple(bad)
     require(len(images) > 0, "give at least one image to classify")
     require(
@@ -195,7 +195,7 @@ def _trained_on(images: Split, run: Path, data: ImageSource, terms: DataTerms, *
     if not whole or has_parts(data, columns=terms.columns, **how):
         return 0
     try:
-        learned = load(data, **how, **asdict(terms)).train
+        learned = load(data, **how, **terms.reading()).train
     except HoldfastError:  # it has changed since, and can be predicted but not trained on
         return 0
     assert isinstance(images, FileSplit)

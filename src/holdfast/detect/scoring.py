@@ -9,7 +9,7 @@ import csv
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -223,7 +223,7 @@ def _terms(detector: str | Path | FittedDetector, data: ImageSource) -> dict[str
     if not isinstance(detector, (str, Path)) or not isinstance(data, (str, Path)):
         return None
     terms = terms_of_run(Path(detector).parent, data)
-    return None if terms is None else asdict(terms)
+    return None if terms is None else terms.reading()
 
 
 def _worst(images: Split, scores: Tensor, threshold: float) -> Finding:

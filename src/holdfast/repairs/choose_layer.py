@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,7 @@ def open_data(run: Path, data: str | Path | Dataset | None, card: ModelCard, own
         source = _source(run, data)
         given: dict[str, Any] = {"conflict": own.conflict, "val": own.val, "data_seed": own.data_seed}
         terms = terms_of_run(run, source)
-        used = {} if terms is None else asdict(terms)
+        used = {} if terms is None else terms.reading()
         used |= {name: value for name, value in given.items() if value is not None}
         size = read_settings(run / "run.yaml").data.image_size if is_own_data(run, source) else _side(card)
         found = load(source, root=own.root, confine=own.confine, image_size=size, training=False, **used)

@@ -201,8 +201,8 @@ def _train(
             save_model(folder.path, network, card=card)
         elif folder is not None:
             progress.note(_save_own(folder.path, network))
-    place, epoch = folder.path if folder else None, trainer.best.get("epoch")
-    return Run(network, data, settings, tuple(trainer.history), place, state, card, epoch, made.chosen)
+    place, epoch, history = folder.path if folder else None, trainer.best.get("epoch"), tuple(trainer.history)
+    return Run(network, data, settings, history, place, state, card, epoch, made.chosen, handed="own_data" in found)
 
 
 def _save_own(folder: Path, network: nn.Module) -> str:

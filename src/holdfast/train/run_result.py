@@ -44,7 +44,8 @@ class Run:
     history: one record per epoch, as in metrics.jsonl. out: the run folder, if one was written. state: the method's,
     with its auxiliary model. card: what the outputs mean and how to build the network; None for a module of your own.
     epoch: of the last stage, the one whose weights were kept; None for the last. chosen: which settings were not given,
-    what they were set to and why (``run.chosen.values``, ``run.chosen.reasons``).
+    what they were set to and why (``run.chosen.values``, ``run.chosen.reasons``). handed: whether the data was handed
+    over in Python, so that settings do not say where it lies.
 
     >>> from holdfast.train import fit
     >>> run = fit("digits", model="convnet", epochs=1, eval_every=0, device="cpu")
@@ -63,6 +64,7 @@ class Run:
     card: ModelCard | None = None
     epoch: int | None = None
     chosen: ChosenDefaults | None = None
+    handed: bool = False
 
     @property
     def name(self) -> str:
@@ -79,6 +81,12 @@ class Run:
     def warnings(self) -> tuple[Note, ...]:
         """What was said of the data that changes how to read a number."""
         return tuple(note for note in self.data.notes if note.level == "warning")
+
+    def trained_on(self, data: Any) -> bool:
+        """Whether this is the data that it was trained on, by name or path; of objects in memory, by what they are."""
+        if is_given(data):
+            return self.data.name == name_of(data)
+        return not self.handed and _same(self.settings.data.name, str(data))
 
     @property
     def kept(self) -> Mapping[str, Any]:
@@ -209,11 +217,16 @@ class DataTerms:
     group: str | None = None
     columns: str | None = None
     skip_unreadable: bool = False
+    labels: int | None = None
 
     @classmethod
     def of(cls, settings: DataSettings) -> DataTerms:
         """Those of a training."""
         return cls(**{f.name: getattr(settings, f.name) for f in fields(cls)})
+
+    def reading(self) -> dict[str, Any]:
+        """What :func:`holdfast.data.load` takes: all but ``labels``, which are chosen of what it loaded."""
+        return {key: value for key, value in asdict(self).items() if key != "labels"}
 
     def record(self) -> dict[str, str | int | float]:
         """Plain values for findings.json, without what nobody said."""
