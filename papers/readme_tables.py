@@ -78,7 +78,7 @@ class Table:
                 "recorded": self.recorded}  # fmt: skip
         if not self.rows and "file" not in self.spec and not self.published():
             cells = self.spec.get("rows") or dict.fromkeys(cell for pair in self.spec["pairs"] for cell in pair)
-            return ["Not run yet: " + ", ".join(f"`{cell}`" for cell in cells) + "."]
+            return [f"Not run yet: {len(cells)} cells of `{self.spec['study']}.yaml`."]
         head, body = made[self.spec.get("kind", "measures")]()
         cells = [head, ["---"] * len(head), *body]
         return ["| " + " | ".join(row) + " |" for row in cells]

@@ -12,6 +12,7 @@ from PIL import Image
 
 import holdfast
 from holdfast.cli import main
+from holdfast.data.splits import all_images
 from holdfast.train import fit
 from tests.conftest import make_data
 
@@ -159,6 +160,16 @@ def test_a_run_in_hand_is_audited_as_its_folder_is(at: Path, kept: bool) -> None
         assert (ours["source"], ours["spec"]) == (("run", str(at / "again")) if kept else ("module", "convnet"))
 
 
+def test_labels_without_names_are_the_places_of_a_runs_classes(at: Path) -> None:
+    write_folder(at / "photos", {"ant": 0, "bee": 1, "cat": 2}, parts=BOTH)
+    run = fit("photos", model="convnet", **{**QUICK, "epochs": 8, "batch_size": 16})
+    test = holdfast.data.load("photos").test
+    assert test is not None
+    found = holdfast.audit(run, {"test": (all_images(test), test.labels)}, checks=["accuracy"], device="cpu")
+    assert found["accuracy"].value == 1.0
+    assert found.files[0].model["classes"]["how"] == "in order, as asked"
+
+
 def test_a_run_in_hand_meets_no_image_that_it_was_trained_on(at: Path) -> None:
     """A set without a test split is cut as the run cut it, for the run and its folder alike; other data is not."""
     data = make_data(200)
@@ -173,3 +184,14 @@ def test_a_run_in_hand_meets_no_image_that_it_was_trained_on(at: Path) -> None:
     assert run.trained_on(str(at / "lone.npz"))
     handed = fit(make_data(), **QUICK)
     assert not handed.trained_on("coloured-digits"), "the default of a setting that nobody gave"
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_run_in_hand_predicts_the_images_that_it_held_out(at: Path, kept: bool) -> None:
+    data = make_data(200)
+    np.savez(at / "lone.npz", x_train=np.asarray(data.train.images), y_train=np.asarray(data.train.labels))
+    run = fit("lone.npz", out=at / "run" if kept else None, data_seed=3, **QUICK)
+    held_out = run.data.splits["test"]
+    assert held_out is not None
+    found = holdfast.predict(run, "lone.npz", split="test", device="cpu", workers=0)
+    assert list(found.paths) == [held_out.describe(i) for i in range(len(held_out))]

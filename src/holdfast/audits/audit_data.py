@@ -96,18 +96,12 @@ def terms_of_all(specs: Sequence[Any], request: AuditSettings, open_set: Sets, t
 
 
 def _of_run(spec: Any, request: AuditSettings) -> DataTerms | None:
-    if isinstance(request.data, Dataset):
+    if isinstance(request.data, Dataset) or not isinstance(spec, str | Run):
         return None
-    if isinstance(spec, Run):
-        own, same = DataTerms.of(spec.settings.data), spec.trained_on(request.data)
-        own = own if same else DataTerms(own.data_seed)
-    elif isinstance(spec, str):
-        found = terms_of_run(spec, request.data)
-        if found is None:
-            return None
-        own, same = found, is_own_data(spec, request.data)
-    else:
+    own = terms_of_run(spec, request.data)
+    if own is None:
         return None
+    same = spec.trained_on(request.data) if isinstance(spec, Run) else is_own_data(spec, request.data)
     if request.data_seed is not None and not same:
         own = replace(own, data_seed=request.data_seed)
     said = {

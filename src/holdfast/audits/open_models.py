@@ -33,6 +33,7 @@ from holdfast.data.splits import ArraySplit, FileSplit, hash_data
 from holdfast.data.unlabelled_images import resized
 from holdfast.errors import HoldfastError, require
 from holdfast.models import LoadedModel, open_model
+from holdfast.models.adapters import Normalised
 from holdfast.models.source_types import Preprocessing, both_sides
 from holdfast.models.weights import hash_tensors
 from holdfast.parts import CHECKS
@@ -226,12 +227,12 @@ def open_run(run: Run, name: str, **where: Any) -> LoadedModel:
     has a folder that can be opened, that is what commands name it by.
     """
     card = run.card
-    if card is None:  # a module of the caller's
-        opened = open_model(run.model, name=name, **where)
-    else:
+    if card is not None and isinstance(run.model, Normalised):
         stated: dict[str, Any] = {"preprocessing": Preprocessing(card.mean, card.std)}
         stated["image_size"] = None if card.image_size is None else both_sides(card.image_size)
         opened = open_model(run.model.net, name=name, **stated, **where)
+    else:  # a module of the caller's
+        opened = open_model(run.model, name=name, **where)
     known: dict[str, Any] = {"classes": tuple(run.data.classes), "hash": hash_tensors(run.model.state_dict())}
     if card is not None and run.out is not None:
         known |= {"source": RUN, "spec": str(run.out)}
@@ -283,7 +284,8 @@ def _align(
     briefly may do better with another by chance.
     """
     mapping = _class_map(request)
-    if mapping is None and not isinstance(given, str) and opened.classes is None:
+    unnamed = isinstance(given, Run) and data.classes == tuple(map(str, range(len(given.data.classes))))
+    if mapping is None and not isinstance(given, str) and (opened.classes is None or unnamed):
         mapping = ORDER
     size = min(64, _batch_size(request, data, opened.model.normalised.mean.device))
     asked = {name: getattr(request, name) for name in ("output", "preprocessing", "allow_random", "seed")}

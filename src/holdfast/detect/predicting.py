@@ -137,7 +137,8 @@ def predict(
     model = model.to(where)
     fitted = _detector_of(folder, detector, read.device)
     threshold = abstention_threshold(folder) if abstain_below is None and folder is not None else abstain_below
-    terms = terms_of_run(folder, data) if folder is not None and isinstance(data, (str, Path)) else None
+    source = folder or (run if isinstance(run, Run) else None)
+    terms = terms_of_run(source, data) if source is not None and isinstance(data, (str, Path)) else None
     how: dict[str, Any] = {**read.place(), "shape": shape_for(card), "note": note}
     bad: list[Unreadable] = []
     how["skipped"] = bad.append if read.skip_unreadable else None

@@ -238,8 +238,11 @@ class DataTerms:
         return ", ".join(f"{key} {value}" for key, value in mine.items() if value != theirs[key])
 
 
-def terms_of_run(run: str | Path, data: Any) -> DataTerms | None:
+def terms_of_run(run: str | Path | Run, data: Any) -> DataTerms | None:
     """How a run loaded its data; of other data only the seed, which does no harm: the same images may lie elsewhere."""
+    if isinstance(run, Run):
+        terms = DataTerms.of(run.settings.data)
+        return terms if run.trained_on(data) else DataTerms(terms.data_seed)
     path = Path(run, "run.yaml")
     if not os.path.isfile(path):  # unlike Path.is_file, false for a name longer than the system allows
         return None
