@@ -7,6 +7,7 @@ A unit is one training of one cell of a study with one seed, and the audits afte
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,8 +25,8 @@ Row = dict[str, Any]
 @dataclass(frozen=True)
 class Unit:
     """study: "alps/cifar10-vgg16", a file beside its README. flags: what differs from the study, by name of the flag.
-    minutes: alone on one H200, audits included. why: the question that it answers. needs: a unit whose model an audit
-    uses."""
+    minutes: alone on one H200, audits included. gains: how much more than one of its kind the GPU does with several at
+    once, at most. why: the question that it answers. needs: a unit whose model an audit uses."""
 
     study: str
     cell: str
@@ -33,6 +34,7 @@ class Unit:
     flags: tuple[tuple[str, str], ...] = ()
     audits: tuple[str, ...] = ()
     minutes: float = 0.0
+    gains: float = math.inf
     why: str = ""
     needs: Unit | None = None
 
@@ -78,7 +80,8 @@ def _units(entry: Mapping[str, Any], audits: Mapping[str, Mapping[str, Any]]) ->
     def unit(cell: str, seed: int, wanted: Sequence[str], needs: Unit | None = None) -> Unit:
         alone = minutes[cell] if isinstance(minutes, Mapping) else minutes
         total = alone + sum(audits[name]["minutes"] for name in wanted)
-        return Unit(study, cell, seed, flags, tuple(wanted), total, entry["why"], needs)
+        gains = entry.get("gains", math.inf)
+        return Unit(study, cell, seed, flags, tuple(wanted), total, gains, entry["why"], needs)
 
     other = unit(entry["needs"]["cell"], entry["needs"]["seed"], ()) if "needs" in entry else None
     for seed in entry["seeds"]:

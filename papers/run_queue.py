@@ -35,7 +35,7 @@ sys.path[:0] = [str(PAPERS.parent / folder) for folder in ("src", "benchmarks")]
 
 GAINS = {1: 1.0, 2: 1.44, 3: 1.6, 4: 2.0, 6: 2.1, 8: 2.2}
 """How much more several trainings do at once under MPS than one. Two and eight were measured; from four on it is
-that of small steps. A ResNet-18 with the CIFAR stem gains 1.36 times with four, and no more with eight."""
+that of small steps. The queue says of which units it is less."""
 GRACE = 25.0
 """Seconds to save a checkpoint in."""
 CORRUPTED = "corrupted-cifar10-"
@@ -99,6 +99,10 @@ class QueueRun:
     def left(self) -> float:
         """Minutes."""
         return float(self.args.minutes) - (time.monotonic() - self.began) / 60
+
+    def slower(self, unit: Unit) -> float:
+        """How many times as long as alone it takes beside the others."""
+        return max(1.0, self.args.parallel / min(GAINS.get(self.args.parallel, 2.0), unit.gains))
 
     def folder(self, unit: Unit) -> Path:
         return self.out / unit.name
@@ -194,7 +198,6 @@ class QueueRun:
                 shutil.rmtree(path, ignore_errors=True)
 
     def run(self, todo: list[Unit], environment: dict[str, str]) -> None:
-        slow = self.args.parallel / GAINS.get(self.args.parallel, 2.0)
         at_work: list[Running] = []
         broken: set[object] = set()
         try:
@@ -214,7 +217,7 @@ class QueueRun:
                             todo.remove(unit)
                             self.ended.append({"unit": unit.name, "how": f"left out: {unit.needs.name} failed"})
                         continue
-                    if not self.args.rehearse and unit.minutes * slow > later:
+                    if not self.args.rehearse and unit.minutes * self.slower(unit) > later:
                         continue
                     todo.remove(unit)
                     if started := self.start(unit):

@@ -212,6 +212,10 @@ def test_what_would_not_end_in_time_is_not_begun(tmp_path: Path, monkeypatch: py
         run = QueueRun(arguments(tmp_path, minutes=9, more=more, rehearse=False, parallel=2), {})
         run.run(list(units), {})
     assert begun == ["a-b-short-seed0", "a-b-long-seed0", "a-b-short-seed0"]  # two at once: 8 minutes take 11
+    begun.clear()
+    run = QueueRun(arguments(tmp_path, minutes=9, rehearse=False, parallel=2), {})
+    run.run([Unit("a/b", "large", 0, minutes=5.0, gains=1.1), Unit("a/b", "short", 0, minutes=5.0, gains=1.4)], {})
+    assert begun == ["a-b-short-seed0"], "5 minutes take 9.1 where two at once do hardly more than one"
 
 
 def test_a_unit_is_one_command_and_one_for_each_audit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
