@@ -59,7 +59,10 @@ class Table:
         own = spec.get("study", ())
         studies = [own] if isinstance(own, str) else own
         rows = [row for study in studies for row in read_rows(f"{paper}/{study}")]
-        self.rows: list[Row] = [row for row in rows if row.get("flags", {}) == flags]
+        seeds = spec.get("seeds")  # all, unless the table says which
+        self.rows: list[Row] = [
+            row for row in rows if row.get("flags", {}) == flags and (seeds is None or row["seed"] in seeds)
+        ]
 
     def values(self, cell: str, measure: str) -> Values:
         """Of a measure by name, the last accuracy on held-out data, the best epoch on the test set, a curve's

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from holdfast.data import ArraySplit, Dataset
 from holdfast.methods.alps import Alps
 from holdfast.methods.manifold_mixup import first_blocks
-from holdfast.methods.mixup import Mixup
 from holdfast.models import build_model
 from holdfast.settings import TrainSettings, build
 from holdfast.train import Interrupted, fit, train
@@ -137,19 +136,6 @@ def test_images_and_labels_are_mixed_alike(name: str, each: bool) -> None:
     assert len(set(seeds)) > 2
     if name == "mixup":  # boxes are cut at the border, each where it lies
         assert (max(seeds.count(seed) for seed in seeds) > 2) == each, "one share for the batch, or one an image"
-
-
-def test_the_shares_of_mixup_follow_the_beta_distribution_that_is_asked_for() -> None:
-    """Mean α / (α + β) and variance αβ / ((α + β)² (α + β + 1)); without a second parameter it is symmetric."""
-    labels = torch.arange(4000) % 3
-    for alpha, beta in ((8.2, 1.8), (2.0, None)):
-        method, _ = make_method(labels, name="mixup", alpha=alpha, beta=beta, per_sample=True)
-        assert isinstance(method, Mixup)
-        _, lam = method.draw(make_batch(torch.zeros(4000, 1, 1, 1), labels), draws(0))
-        b = alpha if beta is None else beta
-        variance = alpha * b / ((alpha + b) ** 2 * (alpha + b + 1))
-        assert float(lam.mean()) == pytest.approx(alpha / (alpha + b), abs=4 * (variance / 4000) ** 0.5)
-        assert float(lam.var()) == pytest.approx(variance, rel=0.12)
 
 
 def test_cutmix_pastes_a_box_and_mixup_blends() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from holdfast.methods import Batch, Method, View, Views, method
-from holdfast.settings import Unset, Within
+from holdfast.settings import Within
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 @method("mixup", about="MixUp: images and labels on the line between two samples.")
 class Mixup(Method):
     alpha: Annotated[float, Within(0, ends="(]")] = 1.0
-    """Shape of the Beta distribution that the place on the line is drawn from."""
-    beta: Annotated[Unset[float], Within(0, ends="(]")] = None
-    """Its second parameter, for places nearer to one end (default: alpha, which is symmetric)."""
+    """Shape of the symmetric Beta distribution that the place on the line is drawn from."""
     per_sample: bool = False
     """Draw a place for each sample instead of one for the batch."""
 
@@ -35,8 +33,7 @@ class Mixup(Method):
 
         n, device = len(batch), batch.x.device
         partner = shuffled(n, generator=rng["mix"], device=device)
-        shape = self.alpha, self.alpha if self.beta is None else self.beta
-        lam = draw_beta(*shape, n if self.per_sample else 1, generator=rng["mix"], device=device)
+        lam = draw_beta(self.alpha, self.alpha, n if self.per_sample else 1, generator=rng["mix"], device=device)
         return partner, lam.expand(n)
 
 
