@@ -59,7 +59,7 @@ class Table:
         own = spec.get("study", ())
         studies = [own] if isinstance(own, str) else own
         rows = [row for study in studies for row in read_rows(f"{paper}/{study}")]
-        seeds = spec.get("seeds")  # all, unless the table says which
+        seeds = spec.get("only_seeds")
         self.rows: list[Row] = [
             row for row in rows if row.get("flags", {}) == flags and (seeds is None or row["seed"] in seeds)
         ]
@@ -81,7 +81,7 @@ class Table:
                 "recorded": self.recorded}  # fmt: skip
         if not self.rows and "file" not in self.spec and not self.published():
             cells = self.spec.get("rows") or dict.fromkeys(cell for pair in self.spec["pairs"] for cell in pair)
-            return [f"Not run yet: {len(cells)} cells of `{self.spec['study']}.yaml`."]
+            return [f"Not run yet: {len(cells)} cell{'s' * (len(cells) != 1)} of `{self.spec['study']}.yaml`."]
         head, body = made[self.spec.get("kind", "measures")]()
         cells = [head, ["---"] * len(head), *body]
         return ["| " + " | ".join(row) + " |" for row in cells]

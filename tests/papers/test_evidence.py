@@ -14,7 +14,7 @@ import pytest
 from collect import add
 from evidence import PAPERS, Unit, is_recorded, merged, read_queue, read_rows, write_rows
 from figures import drawn, figures
-from readme_tables import MARKED, Table, filled, mean_interval, pages
+from readme_tables import MARKED, Table, filled, mean_interval, pages, trained_lines
 from run_queue import QueueRun, Running, main
 
 from holdfast.comparisons.plans import study_cells
@@ -110,6 +110,43 @@ def test_a_table_has_means_deviations_and_paired_intervals(tmp_path: Path, monke
         "| `a` | 50.0 (49.0 to 51.0) | 47.0 ± 3.6 | 3 | 6.1 |"
     )
     assert mean_interval([8, 10, 12])[1:] == pytest.approx((10 - 4.3027 * 2 / 3**0.5, 10 + 4.3027 * 2 / 3**0.5), 1e-4)
+
+
+def test_a_table_reads_curves_and_says_in_a_line_that_nothing_was_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    curves = {
+        "a": [{"10": 0.5, "20": 0.7, "30": 0.9}, {"10": 0.4, "20": 0.5, "30": 0.9}],
+        "b": [{"10": 0.4, "20": 0.6}],
+    }
+    rows = [
+        {"cell": cell, "seed": seed, "flags": {}, "measures": {}, "curves": {"test_accuracy": own}}
+        for cell, each in curves.items()
+        for seed, own in enumerate(each)
+    ]
+    monkeypatch.setattr("evidence.PAPERS", tmp_path)
+    write_rows(tmp_path / "mine/results/one.json", rows)
+    measures = {"early": "test_accuracy, epochs 10 to 20", "at 20": "test_accuracy, epoch 20"}
+    spec: dict[str, Any] = {"kind": "differences", "study": "one", "pairs": [["a", "b"]], "measures": measures}
+    assert Table("mine", spec).lines()[2:] == [
+        "| `a` − `b`, early | 10.0 | 10.0, one seed | 1 |",  # 60 − 50
+        "| `a` − `b`, at 20 | 10.0 | 10.0, one seed | 1 |",  # 70 − 60
+    ]
+    columns = {"early": "test_accuracy, epochs 10 to 20"}
+    shown = {"study": "one", "head": "cell", "columns": columns, "rows": {"a": None}}
+    assert Table("mine", shown).lines()[2] == "| `a` | 52.5 ± 10.6 | 2 |"  # of 60 and 45
+    assert Table("mine", shown | {"only_seeds": [0]}).lines()[2] == "| `a` | 60.0 | 1 |"
+    assert Table("mine", shown | {"study": "two"}).lines() == ["Not run yet: 1 cell of `two.yaml`."]
+    published = shown | {"study": "two", "papers": {"paper": "paper"}, "rows": {"a": {"paper": 61.5}}}
+    assert Table("mine", published).lines()[2] == "| `a` | 61.5 | not run yet | 0 |"
+
+
+def test_what_a_papers_studies_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("readme_tables.PAPERS", tmp_path)
+    gpu = {"hardware": "NVIDIA H200", "seconds": 600.0, "trainings_at_once": 5}
+    cpu = {"hardware": "x86_64, 2 cores", "seconds": 120.0, "audits": {"attacks": {"seconds": 60.0}}}
+    write_rows(tmp_path / "mine/results/one.json", [gpu, gpu, cpu])
+    assert trained_lines("mine")[2:] == ["| `one` | 2 | NVIDIA H200 | 4 | 0 |", "| `one` | 1 | CPU | at most 2 | 1 |"]
 
 
 def test_a_table_of_one_result_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
