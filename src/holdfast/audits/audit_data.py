@@ -101,7 +101,7 @@ def _of_run(spec: Any, request: AuditSettings) -> DataTerms | None:
     own = terms_of_run(spec, request.data)
     if own is None:
         return None
-    same = spec.trained_on(request.data) if isinstance(spec, Run) else is_own_data(spec, request.data)
+    same = is_own_data(spec, request.data)
     if request.data_seed is not None and not same:
         own = replace(own, data_seed=request.data_seed)
     said = {

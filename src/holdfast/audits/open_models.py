@@ -172,7 +172,7 @@ def _open(
         where: dict[str, Any] = {"shape": data.shape, "device": device}
         if isinstance(given, str):
             return open_model(given, model=request.architecture, num_classes=data.num_classes, **where)
-        return open_run(given, name, **where) if isinstance(given, Run) else open_model(given, name=name, **where)
+        return _open_run(given, name, **where) if isinstance(given, Run) else open_model(given, name=name, **where)
 
     data = open_set(request.image_size, terms)
     require(
@@ -222,7 +222,7 @@ def _open(
     return AuditedModel(name, subject, record, about, blocked, words, (), data.unreadable, whole)
 
 
-def open_run(run: Run, name: str, **where: Any) -> LoadedModel:
+def _open_run(run: Run, name: str, **where: Any) -> LoadedModel:
     """A run in hand, as its folder would be opened: with its classes, its normalisation and its image size. Where it
     has a folder that can be opened, that is what commands name it by.
     """

@@ -241,18 +241,19 @@ class DataTerms:
 def terms_of_run(run: str | Path | Run, data: Any) -> DataTerms | None:
     """How a run loaded its data; of other data only the seed, which does no harm: the same images may lie elsewhere."""
     if isinstance(run, Run):
-        terms = DataTerms.of(run.settings.data)
-        return terms if run.trained_on(data) else DataTerms(terms.data_seed)
-    path = Path(run, "run.yaml")
-    if not os.path.isfile(path):  # unlike Path.is_file, false for a name longer than the system allows
+        own = run.settings.data
+    elif os.path.isfile(path := Path(run, "run.yaml")):  # unlike Path.is_file, false for a name that is too long
+        own = read_settings(path).data
+    else:
         return None
-    own = read_settings(path).data
     if not is_own_data(run, data):
         return DataTerms(own.data_seed)
     return DataTerms.of(own)
 
 
-def is_own_data(run: str | Path, data: Any) -> bool:
+def is_own_data(run: str | Path | Run, data: Any) -> bool:
+    if isinstance(run, Run):
+        return run.trained_on(data)
     name, recorded = read_settings(Path(run, "run.yaml")).data.name, read_environment(Path(run))
     if is_given(data):  # an object has no place to compare
         return recorded.get("own_data") == name_of(data)
