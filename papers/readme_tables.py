@@ -242,11 +242,20 @@ def trained_lines(paper: str) -> list[str]:
         for row in json.loads(path.read_bytes()).get("rows", ()):
             by_machine.setdefault("NVIDIA H200" if "H200" in row["hardware"] else "CPU", []).append(row)
         for machine, own in by_machine.items():
-            minutes = sum(row["seconds"] / row.get("trainings_at_once", 1) for row in own) / 60
-            audits = sum(audit["seconds"] for row in own for audit in row.get("audits", {}).values()) / 60
-            bound = "" if all("trainings_at_once" in row for row in own) else "at most "
-            lines.append(f"| `{path.stem}` | {len(own)} | {machine} | {bound}{minutes:.0f} | {audits:.0f} |")
+            trained = [(row["seconds"], row.get("trainings_at_once")) for row in own]
+            audited = [
+                (audit["seconds"], None if "of_another_training" in audit else row.get("trainings_at_once"))
+                for row in own
+                for audit in row.get("audits", {}).values()
+            ]
+            lines.append(f"| `{path.stem}` | {len(own)} | {machine} | {_minutes(trained)} | {_minutes(audited)} |")
     return lines
+
+
+def _minutes(times: Sequence[tuple[float, int | None]]) -> str:
+    """Of (seconds, how many ran at once)."""
+    bound = "at most " if any(at_once is None for _, at_once in times) else ""
+    return f"{bound}{sum(seconds / (at_once or 1) for seconds, at_once in times) / 60:.0f}"
 
 
 def filled(page: Path) -> str:

@@ -168,7 +168,8 @@ class QueueRun:
             make = ["holdfast", "data", "make", "corrupted-cifar10", "--kind", kind, "--conflict", conflict]
             make += ["--out", str(path), "--device", device, *root]
             path.parent.mkdir(parents=True, exist_ok=True)
-            made = subprocess.run([sys.executable, "-m", *make], cwd=PAPERS.parent, capture_output=True, text=True)
+            how: dict[str, Any] = {"cwd": PAPERS.parent, "env": {**os.environ, **sources()}}
+            made = subprocess.run([sys.executable, "-m", *make], capture_output=True, text=True, **how)
             if made.returncode:
                 raise RuntimeError(f"{name} cannot be made: {made.stderr.strip().splitlines()[-1:]}")
         return ["--data", str(path)]
@@ -248,6 +249,11 @@ class QueueRun:
                     running.process.wait(max(0.1, until - time.monotonic()))
             running.end(signal.SIGKILL)
             self.end_of(running, "not finished; the same command continues it")
+
+
+def sources() -> dict[str, str]:
+    """What a command of ours needs in its environment where holdfast is not installed."""
+    return {"PYTHONPATH": os.pathsep.join(filter(None, [str(PAPERS.parent / "src"), os.environ.get("PYTHONPATH", "")]))}
 
 
 def _run_name(unit: Unit) -> str:
@@ -338,11 +344,10 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that trainings are told to save
     from holdfast.executors.local_processes import sharing_gpus
 
-    path = os.pathsep.join(filter(None, [str(PAPERS.parent / "src"), os.environ.get("PYTHONPATH", "")]))
     with sharing_gpus(args.parallel > 1 and not args.rehearse) as shared:
         each = max(1, (os.cpu_count() or 2) // args.parallel)  # by default every training compiles with all cores
         threads = {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": str(each)}
-        run.run(todo, {**os.environ, **shared, **threads, "PYTHONPATH": path})
+        run.run(todo, {**os.environ, **shared, **threads, **sources()})
     states = [re.match("finished|not finished|left out|failed", end["how"])[0] for end in run.ended]  # type: ignore[index]
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
     print(f"{counts or 'nothing was started'}; rows in {args.out / 'collected.json'}")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import signal
+import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -143,10 +146,14 @@ def test_a_table_reads_curves_and_says_in_a_line_that_nothing_was_run(
 
 def test_what_a_papers_studies_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("readme_tables.PAPERS", tmp_path)
-    gpu = {"hardware": "NVIDIA H200", "seconds": 600.0, "trainings_at_once": 5}
-    cpu = {"hardware": "x86_64, 2 cores", "seconds": 120.0, "audits": {"attacks": {"seconds": 60.0}}}
+    audits = {"attacks": {"seconds": 300.0}}
+    gpu = {"hardware": "NVIDIA H200", "seconds": 600.0, "trainings_at_once": 5, "audits": audits}
+    cpu = {"hardware": "x86_64, 2 cores", "seconds": 120.0}
     write_rows(tmp_path / "mine/results/one.json", [gpu, gpu, cpu])
-    assert trained_lines("mine")[2:] == ["| `one` | 2 | NVIDIA H200 | 4 | 0 |", "| `one` | 1 | CPU | at most 2 | 1 |"]
+    assert trained_lines("mine")[2:] == ["| `one` | 2 | NVIDIA H200 | 4 | 2 |", "| `one` | 1 | CPU | at most 2 | 0 |"]
+    later = {"attacks": {"seconds": 300.0, "of_another_training": {}}}  # beside how many others, nobody noted
+    write_rows(tmp_path / "mine/results/one.json", [gpu | {"audits": later}])
+    assert trained_lines("mine")[2:] == ["| `one` | 1 | NVIDIA H200 | 2 | at most 5 |"]
 
 
 def test_a_table_of_one_result_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,6 +284,22 @@ def test_a_unit_is_one_command_and_one_for_each_audit(tmp_path: Path, monkeypatc
     ]  # no conflict
     assert audit[2].endswith("-seed0/runs/alps-seed0")
     assert f"attacks.surrogate={model}" in audit
+
+
+def test_sets_are_made_by_these_sources_where_nothing_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[dict[str, str]] = []
+
+    def noted(words: Sequence[str], **how: Any) -> subprocess.CompletedProcess[str]:
+        given.append(how.get("env") or {})
+        return subprocess.CompletedProcess(words, 0)
+
+    monkeypatch.setenv("PYTHONPATH", "elsewhere")
+    run = QueueRun(arguments(tmp_path), {})
+    monkeypatch.setattr("run_queue.subprocess.run", noted)
+    run.data_words(Unit("biasadv/full-schedule", "lff", 0))
+    assert given[0].get("PYTHONPATH", "").split(os.pathsep) == [str(PAPERS.parent / "src"), "elsewhere"]
 
 
 @pytest.mark.slow
