@@ -6,6 +6,7 @@ g. Both models see the batch once: g's losses serve its own training and the wei
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -34,6 +35,13 @@ class BiasedTraining(Method):
 
     def passes(self, state: State) -> tuple[float, float]:
         return 1.0, 1.0
+
+    def caution(self, state: State) -> str | None:
+        """Where no groups show that there is a shortcut: that one is needed, and how to look for it."""
+        if bool((state.context.groups >= 0).any()):
+            return None
+        why = f"{self.name} is for data with a shortcut and lowers accuracy where there is none"
+        return f"{why}; nothing in this data says that there is one: look with holdfast shortcuts --data DATA"
 
     def biased_loss(self, logits: Tensor, y: Tensor) -> Tensor:
         """The mean generalised cross-entropy of g."""
@@ -66,6 +74,9 @@ class Lff(BiasedTraining):
             state.register_buffer("biased_average", torch.full((n,), torch.nan))
             state.register_buffer("average", torch.full((n,), torch.nan))
         return state
+
+    def begin(self, state: State, predict: Callable[[nn.Module], Tensor]) -> str | None:
+        return self.caution(state)
 
     def views(self, batch: Batch, *, model: nn.Module, state: State, rng: Generators) -> Views:
         from holdfast.losses import cross_entropy

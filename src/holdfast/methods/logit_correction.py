@@ -6,6 +6,7 @@ cross-entropy of f(x) + log P(y, a), so that f itself serves data in which every
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 from holdfast.methods import Batch, View, Views, method
@@ -44,6 +45,9 @@ class LogitCorrection(BiasedTraining):
         state.register_buffer("joint", torch.full((k, k), 1 / k**2))  # P(y, a), rows y
         state.register_buffer("shown", torch.zeros((), dtype=torch.float64))
         return state
+
+    def begin(self, state: State, predict: Callable[[nn.Module], Tensor]) -> str | None:
+        return self.caution(state)
 
     def views(self, batch: Batch, *, model: nn.Module, state: State, rng: Generators) -> Views:
         import torch
