@@ -77,7 +77,7 @@ class Table:
         return found
 
     def lines(self) -> list[str]:
-        made = {"seeds": self.by_seed, "measures": self.by_measure, "differences": self.differences,
+        made = {"seeds": self.by_seed, "measures": self.by_measure, "differences": self.differences, "grid": self.grid,
                 "recorded": self.recorded}  # fmt: skip
         if not self.rows and "file" not in self.spec and not self.published():
             cells = self.spec.get("rows") or dict.fromkeys(cell for pair in self.spec["pairs"] for cell in pair)
@@ -137,6 +137,21 @@ class Table:
                 body.append([name, each, self.gap_text(gaps), str(len(gaps))])
         unit = ", points" if self.scale == 100 else ""
         return [f"difference{unit}", "on each seed", "mean (95 % interval)", "n"], body
+
+    def grid(self) -> tuple[list[str], list[list[str]]]:
+        """One measure of cells that differ in two things: a row for each value of one, put into the cell that a column
+        names ("lff, {}"). A column of two cells is their difference on the same seeds."""
+        columns: Mapping[str, str | Sequence[str]] = self.spec["columns"]
+        body = []
+        for row in self.spec["rows"]:
+            line, counts = [str(row)], []
+            for own in columns.values():
+                cells = [cell.format(row) for cell in ([own] if isinstance(own, str) else own)]
+                found = [self.values(cell, self.spec["measure"]) for cell in cells]
+                counts.append(len(set.intersection(*map(set, found))))
+                line.append(self.spread(found[0]) if len(cells) == 1 else self.against(*cells, self.spec["measure"]))
+            body.append([*line, str(min(counts))])
+        return [self.spec["head"], *columns, "n"], body
 
     def recorded(self) -> tuple[list[str], list[list[str]]]:
         """Numbers of one result file, or lists of one per seed. A column is a place in it, and what is measured."""

@@ -115,6 +115,25 @@ def test_a_table_has_means_deviations_and_paired_intervals(tmp_path: Path, monke
     assert mean_interval([8, 10, 12])[1:] == pytest.approx((10 - 4.3027 * 2 / 3**0.5, 10 + 4.3027 * 2 / 3**0.5), 1e-4)
 
 
+def test_a_table_of_cells_that_differ_in_two_things(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {"a, 1 %": [0.50, 0.60], "b, 1 %": [0.40, 0.55, 0.10], "a, 5 %": [0.7]}
+    rows = [
+        {"cell": cell, "seed": seed, "flags": {}, "measures": {"accuracy": [value, None, None, 9]}}
+        for cell, own in values.items()
+        for seed, value in enumerate(own)
+    ]
+    monkeypatch.setattr("evidence.PAPERS", tmp_path)
+    write_rows(tmp_path / "mine/results/one.json", rows)
+    spec: dict[str, Any] = {"kind": "grid", "study": "one", "head": "share", "measure": "accuracy"}
+    columns = {"A": "a, {}", "A − B": ["a, {}", "b, {}"]}
+    assert Table("mine", spec | {"columns": columns, "rows": ["1 %", "5 %"]}).lines() == [
+        "| share | A | A − B | n |",
+        "| --- | --- | --- | --- |",
+        "| 1 % | 55.0 ± 7.1 | 7.5 (−24.3 to 39.3) | 2 |",  # 10 and 5 points: half of 12.706 × 5 / 2 = 31.8 each way
+        "| 5 % | 70.0 | – | 0 |",
+    ]
+
+
 def test_a_table_reads_curves_and_says_in_a_line_that_nothing_was_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
