@@ -89,7 +89,7 @@ class Table:
     def published(self) -> bool:
         """Whether a row has a figure from elsewhere to compare with, which is worth printing before ours is there."""
         names = {"paper", *self.spec.get("papers", ())}
-        return any(names & set(own) for _, _, own in self.titled()) if "rows" in self.spec else False
+        return any(names & set(own or ()) for own in dict(self.spec.get("rows", {})).values())
 
     def titled(self) -> list[tuple[str, str, Mapping[str, Any]]]:
         """(Cell, what it is called, what else is said of it.)"""
@@ -144,7 +144,7 @@ class Table:
         columns: Mapping[str, str | Sequence[str]] = self.spec["columns"]
         body = []
         for row in self.spec["rows"]:
-            line, counts = [str(row)], []
+            line, counts = [row], []
             for own in columns.values():
                 cells = [cell.format(row) for cell in ([own] if isinstance(own, str) else own)]
                 found = [self.values(cell, self.spec["measure"]) for cell in cells]

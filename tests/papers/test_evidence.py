@@ -60,7 +60,9 @@ FROM_ELSEWHERE = {
     "alps": {"0.75": "the paper's range of the mode", "0.5": "the paper's range of the radius"},
     "biasadv": {
         "57.8": "BiasAdv as published, 57.78", "56.3": "DeNetDM as published", "44.2": "DeNetDM as published",
-        "41.0": "readings_20_epochs.json, on the card", "47.6": "readings_20_epochs.json, on the card",
+        "41.0": "readings_20_epochs.json, on the card", "47.6": "the same", "43.9": "the same", "45.8": "the same",
+        "64.2": "a table of the card", "63.2": "the same", "5.4": "a difference of two rows",
+        "40.9": "a prototype whose results were not kept", "42.7": "the same",
     },
     "friendly-sam": {
         "0.05": "the learning rate", "4.5": "minutes of a training", "3.31": "seconds of an epoch", "1.69": "the same",
@@ -126,7 +128,7 @@ def test_a_table_of_cells_that_differ_in_two_things(tmp_path: Path, monkeypatch:
     write_rows(tmp_path / "mine/results/one.json", rows)
     spec: dict[str, Any] = {"kind": "grid", "study": "one", "head": "share", "measure": "accuracy"}
     columns = {"A": "a, {}", "A − B": ["a, {}", "b, {}"]}
-    assert Table("mine", spec | {"columns": columns, "rows": ["1 %", "5 %"]}).lines() == [
+    assert Table("mine", spec | {"columns": columns, "rows": {"1 %": None, "5 %": None}}).lines() == [
         "| share | A | A − B | n |",
         "| --- | --- | --- | --- |",
         "| 1 % | 55.0 ± 7.1 | 7.5 (−24.3 to 39.3) | 2 |",  # 10 and 5 points: half of 12.706 × 5 / 2 = 31.8 each way
