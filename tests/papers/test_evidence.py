@@ -62,6 +62,7 @@ FROM_ELSEWHERE = {
         "57.8": "BiasAdv as published, 57.78", "56.3": "DeNetDM as published", "44.2": "DeNetDM as published",
         "41.0": "readings_20_epochs.json, on the card", "47.6": "the same", "43.9": "the same", "45.8": "the same",
         "64.2": "a table of the card", "63.2": "the same", "5.4": "a difference of two rows",
+        "8.3": "papers/composition", "17.6": "the same",
         "40.9": "a prototype whose results were not kept", "42.7": "the same",
     },
     "friendly-sam": {
