@@ -124,6 +124,9 @@ def test_flags_of_scripts_exist() -> None:
 
 
 def headings(page: Path) -> set[str]:
+    """Anchors of a page; a page of results has those of its paper's README."""
+    paper = ROOT / "papers" / page.stem / "README.md"
+    page = paper if page.resolve().parent == ROOT / "docs/results" and paper.exists() else page
     found = re.findall(r"^#+ (.+)$", FENCE.sub("", text_of(page)), re.M)
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in found}
 

@@ -183,8 +183,9 @@ def words(bars: Path, out: str = "run", **changes: object) -> list[str]:
 
 
 def messages(logs: Sequence[str]) -> list[str]:
-    """What ranks said that is not the progress of a training."""
-    return [line for log in logs for line in log.splitlines() if not line.startswith(("epoch ", "chosen for "))]
+    """What ranks said that is neither the progress of a training nor the method's caution."""
+    usual = ("epoch ", "chosen for ", "lff is for data")
+    return [line for log in logs for line in log.splitlines() if not line.startswith(usual)]
 
 
 def weights(bars: Path, out: str) -> dict[str, Tensor]:
