@@ -224,6 +224,7 @@ def test_one_process_continues_what_two_ranks_began(bars: Path) -> None:
     codes, logs = Commands([*words(bars), *sync], bars.parent, at_step=6, rank=None).end()  # as schedulers signal
     assert codes == [143, 143]
     assert len(messages(logs)) == 1
+    assert "".join(logs).count("lff is for data") == 1, "by one of the two"
     assert main([*words(bars), *sync, "--resume"]) == 0
     found, expected = weights(bars, "run"), weights(bars, "whole")
     for key in expected:
