@@ -42,7 +42,7 @@ def drawn(paper: str, name: str, spec: Mapping[str, Any]) -> str:
         line
         for colour, (cell, label) in enumerate(spec["rows"].items())
         for line in cell_lines(
-            [row["curves"].get(spec["curve"], {}) for row in rows if row["cell"] == cell], label, colour
+            [row.get("curves", {}).get(spec["curve"], {}) for row in rows if row["cell"] == cell], label, colour
         )
     ]
     values = [y for line in lines for _, y in line.points]

@@ -53,7 +53,7 @@ class Table:
     """One table as tables.yaml describes it."""
 
     def __init__(self, paper: str, spec: Mapping[str, Any]) -> None:
-        self.spec, self.digits, self.scale = spec, spec.get("digits", 1), spec.get("scale", 100)
+        self.paper, self.spec, self.digits, self.scale = paper, spec, spec.get("digits", 1), spec.get("scale", 100)
         flags = {key: str(value) for key, value in spec.get("flags", {}).items()}
         self.folder = PAPERS / paper / "results"
         own = spec.get("study", ())
@@ -78,33 +78,36 @@ class Table:
 
     def lines(self) -> list[str]:
         made = {"seeds": self.by_seed, "measures": self.by_measure, "differences": self.differences, "grid": self.grid,
-                "recorded": self.recorded}  # fmt: skip
-        if not self.rows and "file" not in self.spec and not self.published():
-            cells = self.spec.get("rows") or dict.fromkeys(cell for pair in self.spec["pairs"] for cell in pair)
-            return [f"Not run yet: {len(cells)} cell{'s' * (len(cells) != 1)} of `{self.spec['study']}.yaml`."]
+                "overview": self.overview, "recorded": self.recorded}  # fmt: skip
         head, body = made[self.spec.get("kind", "measures")]()
-        cells = [head, ["---"] * len(head), *body]
-        return ["| " + " | ".join(row) + " |" for row in cells]
+        measured = [row for row in body if row]
+        lines = ["| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *measured]] if measured else []
+        if len(measured) == len(body):
+            return lines
+        if not measured:
+            return [f"Not run yet: {len(body)} row{'s' * (len(body) != 1)} of `{self.spec['study']}.yaml`."]
+        named = [title for (_, title, _), row in zip(self.titled(), body, strict=True) if not row]
+        return [*lines, "", f"Not run yet: {'; '.join(named)}."]
 
-    def published(self) -> bool:
-        """Whether a row has a figure from elsewhere to compare with, which is worth printing before ours is there."""
-        names = {"paper", *self.spec.get("papers", ())}
-        return any(names & set(own or ()) for own in dict(self.spec.get("rows", {})).values())
-
-    def titled(self) -> list[tuple[str, str, Mapping[str, Any]]]:
-        """(Cell, what it is called, what else is said of it.)"""
+    def titled(self) -> list[tuple[Any, str, Mapping[str, Any]]]:
+        """(Cell or pair of cells, what it is called, what else is said of it.)"""
+        if "pairs" in self.spec:
+            measures = self.spec.get("measures") or {"": ""}
+            pairs = [(pair, title) for title in measures for pair in self.spec["pairs"]]
+            return [(p, ", ".join(filter(None, (f"`{p[0]}` − `{p[1]}`", title))), {}) for p, title in pairs]
         rows = self.spec["rows"]
         return [(cell, (own or {}).get("title", f"`{cell}`"), own or {}) for cell, own in rows.items()]
 
     def by_seed(self) -> tuple[list[str], list[list[str]]]:
-        """A column per seed, with the interval of its test images, then mean ± sd over seeds."""
+        """A column per seed, with the interval of its test images, then mean ± sd over seeds. No cells: not run yet."""
         seeds = self.spec["seeds"]
         head = [self.spec["head"], *(f"seed {s}" for s in seeds), "mean ± sd", "n", self.spec.get("paper", "paper")]
         body = []
         for cell, title, own in self.titled():
             found = self.values(cell, self.spec["measure"])
             cells = [self.one(found[s]) if s in found else "" for s in seeds]
-            body.append([title, *cells, self.spread(found), str(len(found)), str(own.get("paper", MISSING))])
+            paper = str(own.get("paper", MISSING))
+            body.append([title, *cells, self.spread(found), str(len(found)), paper] if found else [])
         return head, body
 
     def by_measure(self) -> tuple[list[str], list[list[str]]]:
@@ -116,25 +119,23 @@ class Table:
         body = []
         for cell, title, own in self.titled():
             each = [self.values(cell, measure) for measure in columns.values()]
-            n = max(map(len, each))
+            counts = sorted({len(found) for found in each} - {0})
             line = [title, *(str(own.get(key, MISSING)) for key in papers)]
-            line += [self.spread(found) for found in each] if n else ["not run yet", *[""] * (len(each) - 1)]
-            line += [str(n)]
+            line += [*map(self.spread, each), " to ".join(map(str, dict.fromkeys((*counts[:1], *counts[-1:]))))]
             if baseline:
                 line += [self.against(cell, baseline, next(iter(columns.values()))) if cell != baseline else ""]
-            body.append(line)
+            body.append(line if counts else [])
         return head, body
 
     def differences(self) -> tuple[list[str], list[list[str]]]:
         """Pairs of cells: their difference on each seed, the mean and its interval, in one measure or in several."""
         measures = self.spec.get("measures") or {"": self.spec["measure"]}
+        wanted = [(first, second, measure) for measure in measures.values() for first, second in self.spec["pairs"]]
         body = []
-        for title, measure in measures.items():
-            for first, second in self.spec["pairs"]:
-                gaps = self.gaps(first, second, measure)
-                each = ", ".join(shown(gap, self.digits) for gap in gaps) or MISSING
-                name = ", ".join(filter(None, (f"`{first}` − `{second}`", title)))
-                body.append([name, each, self.gap_text(gaps), str(len(gaps))])
+        for (_, name, _), (first, second, measure) in zip(self.titled(), wanted, strict=True):
+            gaps = self.gaps(first, second, measure)
+            each = ", ".join(shown(gap, self.digits) for gap in gaps)
+            body.append([name, each, self.gap_text(gaps), str(len(gaps))] if gaps else [])
         unit = ", points" if self.scale == 100 else ""
         return [f"difference{unit}", "on each seed", "mean (95 % interval)", "n"], body
 
@@ -152,6 +153,22 @@ class Table:
                 line.append(self.spread(found[0]) if len(cells) == 1 else self.against(*cells, self.spec["measure"]))
             body.append([*line, str(min(counts))])
         return [self.spec["head"], *columns, "n"], body
+
+    def overview(self) -> tuple[list[str], list[list[str]]]:
+        """Differences on the same seeds from several studies. columns: what each is called, and its study; a row has a
+        pair of cells for each column, or a text."""
+        columns: Mapping[str, str] = self.spec["columns"]
+        tables = {column: Table(self.paper, {**self.spec, "study": study}) for column, study in columns.items()}
+        body = []
+        for row, own in self.spec["rows"].items():
+            line = [row]
+            for column, table in tables.items():
+                pair = own.get(column, MISSING)
+                gaps = [] if isinstance(pair, str) else table.gaps(*pair, self.spec["measure"])
+                many = f", {len(gaps)} seeds" if len(gaps) > 1 else ""
+                line.append(table.gap_text(gaps) + many if not isinstance(pair, str) else pair)
+            body.append(line)
+        return [self.spec["head"], *columns], body
 
     def recorded(self) -> tuple[list[str], list[list[str]]]:
         """Numbers of one result file, or lists of one per seed. A column is a place in it, and what is measured."""

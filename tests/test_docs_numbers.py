@@ -156,7 +156,7 @@ def test_the_table_of_readings_is_what_was_measured() -> None:
         path = ROOT / f"papers/biasadv/results/readings_20_epochs{name}.json"
         return [r for r in json.loads(path.read_text(encoding="utf-8"))["figures"] if r["reading"] == reading]
 
-    rows = {row[0]: row[1:] for row in table(ROOT / "docs/methods/biasadv.md", "", *COLUMNS)}
+    rows = {row[0]: row[1:] for row in table(ROOT / "papers/biasadv/README.md", "", *COLUMNS)}
     expected = {}
     for row, reading in READINGS.items():
         (only,) = results("", reading)
@@ -174,7 +174,7 @@ def test_the_table_of_the_full_schedule_is_what_was_measured() -> None:
         (r["reading"], r["conflict"], r["seed"]): f"{100 * r['average']:.1f} ({100 * r['conflicting']:.1f})"
         for r in json.loads(path.read_text(encoding="utf-8"))["figures"]
     }
-    rows = {READINGS.get(row[0], row[0]): row[1:] for row in table(ROOT / "docs/methods/biasadv.md", "200 epochs")}
+    rows = {READINGS.get(row[0], row[0]): row[1:] for row in table(ROOT / "papers/biasadv/README.md", "200 epochs")}
     cells = [(0.01, 0), (0.01, 1), (0.05, 0)]
     expected = {reading: [found.get((reading, *cell), "–") for cell in cells] for reading, _, _ in found}
     assert rows == expected
@@ -183,7 +183,7 @@ def test_the_table_of_the_full_schedule_is_what_was_measured() -> None:
 def test_the_gain_of_the_favoured_reading_is_that_of_its_three_pairs() -> None:
     path = ROOT / "papers/biasadv/results/readings_200_epochs.json"
     runs = json.loads(path.read_text(encoding="utf-8"))["figures"]
-    text = " ".join((ROOT / "docs/methods/biasadv.md").read_text(encoding="utf-8").split())
+    text = " ".join((ROOT / "papers/biasadv/README.md").read_text(encoding="utf-8").split())
     for column, words in {
         "average": "by {0:.1f} points on average (95 % interval of the paired t test {1:.1f} to {2:.1f})",
         "conflicting": "{0:.1f} on bias-conflicting samples (−{1:.1f} to {2:.1f})",
