@@ -115,6 +115,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("back", nargs="+", type=Path, help="collected.json of run_queue.py")
     args = parser.parse_args()
+    if missing := [str(path) for path in args.back if not path.is_file()]:
+        parser.error(f"no such file: {', '.join(missing)}; run_queue.py writes OUT/collected.json")
     for path in args.back:
         print("\n".join(add(json.loads(path.read_bytes())["rows"])))
 

@@ -336,6 +336,8 @@ def main() -> None:
     if args.rehearse:
         args.root = args.out / "tiny"
         tiny_sets(args.root)
+    if not any(args.match in unit.name for unit in units):
+        sys.exit(f"no unit of {args.queue} has {args.match!r} in its name, such as {units[0].name}")
     run = QueueRun(args, audits)
     todo = [unit for unit in run.missing(units) if args.match in unit.name][: args.most]
     if args.plan:

@@ -142,10 +142,10 @@ def test_mistakes_in_a_study_are_named(
 
 
 def test_a_plan_says_which_cells_are_trained_longer(capsys: pytest.CaptureFixture[str]) -> None:
-    """JTT trains a first model for 20 epochs by default, whatever --epochs says."""
+    """JTT trains a first model beside the second, by default for a tenth of the epochs."""
     assert main(["compare", "--data", "digits", "--epochs", "3", "--methods", "erm", "jtt", "--plan"]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "not all are trained equally long: 3 epochs: erm; 20 + 3 epochs: jtt" in text
+    assert "not all are trained equally long: 3 epochs: erm; 1 + 3 epochs: jtt" in text
     assert "--method jtt --method.first-epochs N" in text
     assert main(["compare", "--data", "digits", "--epochs", "3", "--methods", "erm", "mixup", "--plan"]) == 0
     assert "equally long" not in capsys.readouterr().out

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast.comparisons.plans import ComparisonPlan, changed, make_plan, parse_axes, read_study
+from holdfast.comparisons.plans import ComparisonPlan, changed, make_plan, parse_axes, read_study, study_engine
 from holdfast.comparisons.recipes import read_recipe
 from holdfast.errors import HoldfastError
 from holdfast.methods.biasadv import LffBiasAdv
 from holdfast.methods.jtt import Jtt
 from holdfast.settings import TrainSettings, build, flatten
+from holdfast.settings.command_settings import EngineSettings
 
 BIASADV = build(TrainSettings, {"method": {"name": "lff+biasadv", "lam": 0.5, "radius": 0.3, "ema": 0.9}})
 
@@ -154,3 +156,14 @@ def test_the_figures_of_friendly_sam() -> None:
     ]  # fmt: skip
     cells = [cell.settings.ascent for cell in make_plan(resnet, grid=radii["grid"]).cells]
     assert {(a.name, vars(a)["rho"]) for a in cells} == {(n, r) for n in ("sam", "fsam") for r in (0.2, 0.4)}
+
+
+def test_a_study_says_how_many_threads_unless_the_user_does(tmp_path: Path) -> None:
+    study = tmp_path / "mine.yaml"
+    study.write_text("methods: [erm]\nthreads: 1\n")
+    assert study_engine(EngineSettings(), str(study)).threads == 1
+    assert study_engine(EngineSettings(threads=2, parallel="2"), str(study)) == EngineSettings(threads=2, parallel="2")
+    assert study_engine(EngineSettings(), None) == EngineSettings() == study_engine(EngineSettings(), "jtt-grid")
+    study.write_text("methods: [erm]\nthreads: 0\n")
+    with pytest.raises(HoldfastError, match="threads must be >= 1, got 0"):
+        study_engine(EngineSettings(), str(study))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from holdfast import fit
+from holdfast import find_shortcuts, fit
 from tests.methods.made import make_method
 
 LABELS = torch.tensor([0, 1, 2, 0])
@@ -40,3 +40,8 @@ def test_a_user_sees_it(capsys: pytest.CaptureFixture[str]) -> None:
         words.append(" ".join(capsys.readouterr().err.split()))
     assert "logit-correction is for data with a shortcut" in words[0]
     assert "is for data with a shortcut" not in words[1]
+
+
+def test_not_while_a_shortcut_is_searched_for(capsys: pytest.CaptureFixture[str]) -> None:
+    find_shortcuts("digits", epochs=1, seeds=1, device="cpu", progress=True)
+    assert "is for data with a shortcut" not in " ".join(capsys.readouterr().err.split())

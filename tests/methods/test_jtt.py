@@ -136,3 +136,10 @@ def test_the_errors_of_the_authors_are_those_of_the_last_first_epoch(
 def halves(steps: list[Counter[int]]) -> list[list[Counter[int]]]:
     middle = len(steps) // 2
     return [steps[:middle], steps[middle:]]
+
+
+@pytest.mark.parametrize(("epochs", "first"), [(200, 20), (20, 2), (5, 1), (1, 1), (0, 0)])
+def test_the_first_model_is_trained_for_a_tenth_of_the_epochs(epochs: int, first: int) -> None:
+    """0: not known yet. One that is trained to the end gets nothing wrong, and nothing would be shown more often."""
+    assert [stage.epochs for stage in Jtt().stages(epochs)] == [first, epochs]
+    assert Jtt(first_epochs=7).stages(epochs)[0].epochs == 7

@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 from collect import add
-from evidence import PAPERS, Unit, is_recorded, merged, read_queue, read_rows
+from evidence import PAPERS, Unit, is_recorded, merged, read_queue, read_rows, results_file
 from readme_tables import Table
 from run_queue import QueueRun, Running, main
 
-from holdfast.comparisons.plans import study_cells
+from holdfast.comparisons.plans import study_cells, study_engine
 from holdfast.settings import TrainSettings, build
+from holdfast.settings.command_settings import EngineSettings
 
 UNITS, AUDITS = read_queue()
 
@@ -34,6 +35,19 @@ def test_every_unit_of_the_queue_is_a_cell_that_can_be_built(study: str) -> None
         build(TrainSettings, cells[unit.cell] | flags)
         assert unit.minutes > 0
         assert set(unit.audits) <= set(AUDITS)
+
+
+def recorded_studies() -> list[str]:
+    studies = [f"{path.parent.name}/{path.stem}" for path in sorted(PAPERS.glob("*/*.yaml"))]
+    return [s for s in studies if results_file(s).exists() and "rows" in json.loads(results_file(s).read_bytes())]
+
+
+@pytest.mark.parametrize("study", recorded_studies())
+def test_a_row_recorded_on_a_cpu_is_trained_with_the_same_threads_again(study: str) -> None:
+    """Threads decide how sums are rounded. The queue trains with one; so does whoever repeats a row by its command."""
+    on_cpu = any("H200" not in row["hardware"] for row in read_rows(study))
+    where = study_engine(EngineSettings(), str(PAPERS / f"{study}.yaml"))
+    assert where.threads == (1 if on_cpu else None)
 
 
 def test_what_was_carried_over_is_what_was_recorded() -> None:

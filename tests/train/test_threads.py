@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from torch import nn
 
 from holdfast.errors import HoldfastError
@@ -78,6 +80,14 @@ def test_a_training_takes_them_and_gives_them_back(fails: bool, monkeypatch: pyt
         train(settings)
     assert seen == [1]
     assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize(("batch_size", "threads"), [(32, 1), (256, 2)])
+def test_a_run_says_how_many_threads_trained_it(tmp_path: Path, batch_size: int, threads: int) -> None:
+    settings = build(TrainSettings, {"data": "digits", "epochs": 1, "device": "cpu", "batch_size": batch_size})
+    train(settings, out=tmp_path / "run")
+    assert yaml.safe_load((tmp_path / "run/run.yaml").read_text())["environment"]["threads"] == str(threads)
 
 
 @pytest.mark.usefixtures("two_threads")

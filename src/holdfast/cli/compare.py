@@ -90,7 +90,7 @@ def compare(words: list[str]) -> int:
 
 def plan_comparison(words: list[str]) -> tuple[ComparisonPlan, CompareOptions, int]:
     """Flags to cells, all values checked; nothing heavy is imported for it."""
-    from holdfast.comparisons.plans import parse_axes, plan_study
+    from holdfast.comparisons.plans import parse_axes, plan_study, study_engine
 
     about = f"{compare.__doc__} Every flag of 'holdfast train' is taken too, and sets what all trainings share."
     options, rest = parse(CompareOptions, words, "compare", about, return_unknown_args=True)
@@ -101,7 +101,7 @@ def plan_comparison(words: list[str]) -> tuple[ComparisonPlan, CompareOptions, i
     axes = {"vary": parse_axes(options.vary), "grid": parse_axes(options.grid)}
     given = {"methods": options.methods, "recipes": recipes, "baseline": options.baseline}
     plan, seeds = plan_study(base, options.study, seeds=options.seeds, only=options.only, **given, **axes)
-    return plan, options, seeds
+    return plan, replace(options, where=study_engine(options.where, options.study)), seeds
 
 
 def _recipes(options: CompareOptions, rest: list[str]) -> dict[str, TrainSettings]:

@@ -2,6 +2,8 @@
 
 Studies are comparisons in YAML, named ones or files of your own: which settings to vary around a recipe (``methods,
 vary, grid, baseline, seeds``), or whole settings by label (``cells``, over a ``recipe`` each and what is ``common``).
+``threads`` is for studies on a CPU, where the number of threads decides how sums are rounded: whoever repeats one row
+gets the recorded number.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from holdfast.errors import HoldfastError, require, require_known, unknown
 from holdfast.machine import may_have_gpu
 from holdfast.methods import Stage, method_of
 from holdfast.parts import METHODS
+from holdfast.settings.command_settings import EngineSettings
 from holdfast.settings.device_defaults import open_on_device
 from holdfast.settings.fields import LISTED_BY, Choice, build, flatten
 from holdfast.settings.training import TrainSettings
@@ -29,7 +32,7 @@ from holdfast.settings.yaml_files import layered, parse_yaml, read_yaml
 OPEN = "as yet unknown"
 """Epochs that follow from data which was not read."""
 STUDIES = Path(__file__).parent / "studies"
-STUDY_KEYS = ("methods", "vary", "grid", "baseline", "seeds", "recipe", "common", "cells")
+STUDY_KEYS = ("methods", "vary", "grid", "baseline", "seeds", "threads", "recipe", "common", "cells")
 
 Axes = Mapping[str, Sequence[Any]]
 """Settings and the values that each takes: ``{"method.lam": [0.25, 0.5], "lr": [0.01, 0.1]}``."""
@@ -99,8 +102,7 @@ class ComparisonPlan:
 def stage_lines(settings: TrainSettings) -> list[str]:
     """What a training goes through, one line per stage.
 
-    >>> from holdfast.settings import MethodSettings
-    >>> stage_lines(TrainSettings(method=MethodSettings.choose("jtt")))[0]
+    >>> stage_lines(build(TrainSettings, {"method": "jtt", "epochs": 200}))[0]
     'first: 20 epochs of a model whose errors are then shown more often (--method.first-epochs)'
     """
     model, made = settings.model, []
@@ -340,13 +342,21 @@ def study_cells(study: str | None) -> dict[str, dict[str, Any]]:
     return made
 
 
+def study_engine(where: EngineSettings, study: str | None) -> EngineSettings:
+    """Where to train, with the threads that a study asks for, unless others were."""
+    said = read_study(study).get("threads") if study else None
+    if said is None or where.threads is not None:
+        return where
+    return build(EngineSettings, {**vars(where), "threads": said})
+
+
 def plan_study(
     base: TrainSettings, study: str | None, *, seeds: int | None, only: Sequence[str] = (), **given: Any
 ) -> tuple[ComparisonPlan, int]:
     """(:func:`make_plan` of what is given, the rest as a study says; how many seeds). only: of its cells."""
     said = {"seeds": 3} | (read_study(study) if study else {})
     usual: int = said.pop("seeds")
-    for key in ("cells", "common", "recipe"):  # they are in the recipes that are given
+    for key in ("cells", "common", "recipe", "threads"):  # in the recipes that are given, and in study_engine
         said.pop(key, None)
     plan = make_plan(base, **said | {key: value for key, value in given.items() if value}).only(only)
     return plan, usual if seeds is None else seeds

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from holdfast.comparisons.comparison_result import Chosen, Comparison, write_comparison
-from holdfast.comparisons.plans import Axes, ComparisonPlan, GridCell, plan_study, study_cells
+from holdfast.comparisons.plans import Axes, ComparisonPlan, GridCell, plan_study, study_cells, study_engine
 from holdfast.comparisons.recipes import read_recipe
 from holdfast.comparisons.single_run import (
     CellOutcome,
@@ -124,7 +124,7 @@ def compare(
     given["recipes"] = {label: build(TrainSettings, layered(own, settings)) for label, own in cells.items()}
     plan, each = plan_study(build(TrainSettings, values), study, seeds=seeds, only=only, **given)
     shown = make_progress(progress)
-    how: dict[str, Any] = {"choose": choose, "overwrite": overwrite, "where": where}
+    how: dict[str, Any] = {"choose": choose, "overwrite": overwrite, "where": study_engine(where, study)}
     return carry_out(plan, Path(out), data=data, seeds=each, progress=shown, **how)
 
 

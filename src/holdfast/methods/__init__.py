@@ -31,7 +31,8 @@ class Context:
     """What a method may know of the training it serves.
 
     labels, groups: (N,) of the training set, on the CPU. make_model: a fresh, freshly initialised network.
-    unlabeled: (M, C, H, W) uint8, images without labels, where there are some.
+    unlabeled: (M, C, H, W) uint8, images without labels, where there are some. searching: whether a shortcut is being
+    searched for, so that nobody needs to be told to.
     """
 
     num_classes: int
@@ -40,6 +41,7 @@ class Context:
     epochs: int
     make_model: Callable[[], nn.Module]
     unlabeled: Tensor | None = None
+    searching: bool = False
 
     def cells(self, *, by: Literal["class", "group"], method: str) -> Tensor:
         """(N,) the class of each training sample, or its class and group as one number. method: who needs them."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from holdfast.methods import Batch, Method, Stage, View, Views, method
-from holdfast.settings import Within
+from holdfast.settings import Unset, Within
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -27,9 +28,9 @@ MOST_SHOWN = 10_000
 )
 class Jtt(Method):
     images_alone: ClassVar[bool] = True
-    first_epochs: Annotated[int, Within(1)] = 20
-    """Epochs of the first model."""
-    up: Annotated[int, Within(1, MOST_SHOWN, "..")] = 50
+    first_epochs: Annotated[Unset[int], Within(1)] = None
+    """Epochs of the first model (default: a tenth of --epochs). One that is trained to the end gets nothing wrong."""
+    up: Annotated[int, Within(1, MOST_SHOWN, "..")] = 20
     """How often a sample that the first model gets wrong is shown in an epoch of the second."""
     count: Literal["times", "extra"] = "times"
     """Whether 'up' is how often it is shown, or how often it is added, as the authors' code has it."""
@@ -46,7 +47,8 @@ class Jtt(Method):
 
     def stages(self, epochs: int) -> tuple[Stage, ...]:
         about = "a model whose errors are then shown more often"
-        return (Stage("first", self.first_epochs, "first_epochs", about), Stage("second", epochs))
+        first = self.first_epochs or math.ceil(epochs / 10)  # 0 as long as the epochs are unknown
+        return (Stage("first", first, "first_epochs", about), Stage("second", epochs))
 
     def views(self, batch: Batch, *, model: nn.Module, state: State, rng: Generators) -> Views:
         plain = Views((View(batch.x, batch.y),))
@@ -73,7 +75,8 @@ class Jtt(Method):
         times = self.up + (self.count == "extra")
         state.shown.copy_(torch.where(wrong, times, 1))
         count, n = int(wrong.sum()), len(wrong)
-        given, every = f"--method.first-epochs (now {self.first_epochs})", f"all {n} training samples"
+        first = self.stages(state.context.epochs)[0].epochs
+        given, every = f"--method.first-epochs (now {first})", f"all {n} training samples"
         if count == 0:
             effect = "nothing is shown more often, and this is plain training"
             return f"the first model gets {every} right: {effect}; lower {given} or the learning rate"

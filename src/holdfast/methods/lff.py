@@ -38,10 +38,11 @@ class BiasedTraining(Method):
 
     def caution(self, state: State) -> str | None:
         """Where no groups show that there is a shortcut: that one is needed, and how to look for it."""
-        if bool((state.context.groups >= 0).any()):
+        if state.context.searching or bool((state.context.groups >= 0).any()):
             return None
         why = f"{self.name} is for data with a shortcut and lowers accuracy where there is none"
-        return f"{why}; nothing in this data says that there is one: look with holdfast shortcuts --data DATA"
+        unseen = "this data has no groups that would show one"
+        return f"{why}; {unseen}: if you have not yet, look with holdfast shortcuts --data DATA"
 
     def biased_loss(self, logits: Tensor, y: Tensor) -> Tensor:
         """The mean generalised cross-entropy of g."""

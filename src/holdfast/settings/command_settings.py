@@ -31,7 +31,8 @@ class EngineSettings(Bounded):
     parallel: Unset[str] = None
     """Trainings at once: a number, or auto for as many as fit (default: one after the other, in this process)."""
     threads: Annotated[Unset[int], Within(1)] = None
-    """Processor threads of each training (default: 1 with --parallel or --engine ray, else torch's own choice)."""
+    """Processor threads of each training (default: the study's; 1 with --parallel or --engine ray; else torch's own
+    choice)."""
     engine: Literal["local", "ray"] = "local"
     """Processes of this machine, or a Ray cluster (extra ray)."""
     address: Unset[str] = None

@@ -174,15 +174,15 @@ def _train(
             sha = fingerprint(data) if folder is not None or ranks is not None else ""
             if ranks is not None:
                 ranks.require_same("the training data", sha)
-            if folder is not None:
-                folder.open(settings, {"data_sha256": sha, **found, **made.chosen.recorded()})
-                write_unreadable(folder.path, data.unreadable)
-            fresh = folder is None or folder.checkpoints.newest is None
-            if ranks is not None:  # ranks pretrain alike, each by itself
-                fresh = bool((ranks.from_first({"fresh": fresh}) or {})["fresh"])
             known = device.type == "cpu" and made.built is not None  # a module of the caller's is not called for this
             small = fitting_threads(network, data.shape, settings.loop.batch_size) if known else nullcontext()
             with small:
+                if folder is not None:
+                    folder.open(settings, {"data_sha256": sha, **found, **made.chosen.recorded()})
+                    write_unreadable(folder.path, data.unreadable)
+                fresh = folder is None or folder.checkpoints.newest is None
+                if ranks is not None:  # ranks pretrain alike, each by itself
+                    fresh = bool((ranks.from_first({"fresh": fresh}) or {})["fresh"])
                 if settings.model.pretrain != "none" and fresh:
                     progress.note(f"pretraining ({settings.model.pretrain}) on images without labels")
                     pretrain(network, data, settings, device=device, note=progress.note)
