@@ -59,8 +59,8 @@ FROM_ELSEWHERE = {
     },
     "composition": {
         "0.987": "papers/vae-report", "0.986": "the same", "0.981": "the same", "0.001": "the same",
-        "0.006": "the same", "0.011": "the same", "89.4": "papers/biasadv", "8.4": "the same", "3.2": "the same", "13.5": "the same",
-        "2.2": "the same", "1.1": "the same", "3.4": "the same",
+        "0.006": "the same", "0.011": "the same", "89.4": "papers/biasadv", "8.4": "the same",
+        "3.2": "the same", "13.5": "the same", "2.2": "the same", "1.1": "the same", "3.4": "the same",
     },
 }  # fmt: skip
 
