@@ -63,10 +63,15 @@ def shell(page: Path) -> Iterator[list[str]]:
     yield from (shlex.split(span) for span in spans(page) if re.match(r"(holdfast|python) \w.* --", span))
 
 
+def tables(page: Path) -> Iterator[list[list[str]]]:
+    """The rows of each table, its head and the line below included."""
+    for lines in re.findall(r"(?:^\|.*\n)+", FENCE.sub("", text_of(page)), re.M):
+        yield [[c.strip() for c in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines.splitlines()]
+
+
 def table(page: Path, *head: str) -> list[list[str]]:
     """The rows of the first table whose head begins so."""
-    for lines in re.findall(r"(?:^\|.*\n)+", text_of(page), re.M):
-        first, _, *body = ([c.strip() for c in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines.splitlines())
+    for first, _, *body in tables(page):
         if first[: len(head)] == list(head):
             return body
     raise AssertionError(f"{named(page)} has no table {head}")
@@ -139,6 +144,12 @@ def test_links_lead_somewhere(page: Path) -> None:
             target = page.parent / path if path else page
             assert target.exists(), path
             assert not anchor or anchor in headings(target), anchor
+
+
+@each_page
+def test_every_row_of_a_table_has_as_many_cells_as_its_head(page: Path) -> None:
+    for head, *rows in tables(page):
+        assert {len(row) for row in rows} == {len(head)}, head
 
 
 @each_page

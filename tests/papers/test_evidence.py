@@ -19,7 +19,7 @@ from readme_tables import Table
 from run_queue import QueueRun, Running, main
 
 from holdfast.comparisons.plans import study_cells, study_engine
-from holdfast.settings import TrainSettings, build
+from holdfast.settings import TrainSettings, build, flatten
 from holdfast.settings.command_settings import EngineSettings
 
 UNITS, AUDITS = read_queue()
@@ -48,6 +48,26 @@ def test_a_row_recorded_on_a_cpu_is_trained_with_the_same_threads_again(study: s
     on_cpu = any("H200" not in row["hardware"] for row in read_rows(study))
     where = study_engine(EngineSettings(), str(PAPERS / f"{study}.yaml"))
     assert where.threads == (1 if on_cpu else None)
+
+
+DECIDED = ("warmup", "precision", "channels_last", "compile")
+"""Settings that a run decides by its data and device and then records, where a study leaves them open."""
+
+
+@pytest.mark.parametrize("study", recorded_studies())
+def test_a_row_is_trained_again_with_the_settings_that_were_recorded(study: str) -> None:
+    """A default that changes, or a study that is edited, must not change what the command of a row trains."""
+    cells = study_cells(str(PAPERS / f"{study}.yaml"))
+    for row in (row for row in read_rows(study) if "settings" in row):
+        flags = {name: float(value) if name == "conflict" else value for name, value in row["flags"].items()}
+        now = flatten(build(TrainSettings, cells[row["cell"]] | flags))
+        then = flatten(TrainSettings()) | row["settings"]
+        if then["data"] == f"{now['data']}-{now['conflict']}":  # made beforehand
+            then |= {name: now[name] for name in ("data", "conflict")}
+        if row["cell"] == "mixup":
+            then["method"] = {name: value for name, value in then["method"].items() if name != "beta"}  # was never used
+        then |= {name: now[name] for name in DECIDED if now[name] in (None, "auto")}
+        assert now == then | {"seed": 0}, f"{row['cell']} of seed {row['seed']}"
 
 
 def test_what_was_carried_over_is_what_was_recorded() -> None:
