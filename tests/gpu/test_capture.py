@@ -38,14 +38,16 @@ def test_captured_equals_eager(method: str, optimizer: str) -> None:
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize("ascent", ["none", "fsam"])
-def test_auxiliary_batch_norm_captured_equals_eager(ascent: str, compiled: bool) -> None:
-    method = {"name": "lff+biasadv", "steps": 2, "batch_norm": "auxiliary"}
+@pytest.mark.parametrize(("ascent", "attack"), [("none", "main"), ("fsam", "main"), ("fsam", "auxiliary")])
+def test_auxiliary_batch_norm_captured_equals_eager(ascent: str, attack: str, compiled: bool) -> None:
+    method = {"name": "lff+biasadv", "steps": 2, "batch_norm": "auxiliary", "attack_batch_norm": attack}
     settings = {**COMMON, "method": method, "ascent": ascent, "deterministic": True, "compile": compiled}
     data = make_data(100, channels=3, groups=2)
     eager, captured = (fit(data, capture=c, **settings) for c in ("off", "on"))
     torch.testing.assert_close(flat_weights(eager.model), flat_weights(captured.model), rtol=1e-4, atol=1e-5)
-    shared = fit(data, capture="on", **{**settings, "method": {**method, "batch_norm": "shared"}})
+    shared = fit(
+        data, capture="on", **{**settings, "method": {**method, "batch_norm": "shared", "attack_batch_norm": "main"}}
+    )
     assert float((flat_weights(shared.model) - flat_weights(captured.model)).norm()) > 1e-2, "the setting does nothing"
 
 

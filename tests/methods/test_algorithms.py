@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from holdfast.attacks.bias_attack import bias_adversarial
+from holdfast.errors import HoldfastError
 from holdfast.methods import Context, Method, State
 from holdfast.models import Normalised
 from holdfast.rng import Generators
@@ -133,6 +134,7 @@ def reference(
         f_adv = copy.deepcopy(f)
         for i in (0, 4):
             f_adv.net[i] = f.net[i]
+    attacked = f_adv if s.get("attack_batch_norm") == "auxiliary" else f
     descend_f, descend_g = (
         make([*{**dict.fromkeys(f.parameters()), **dict.fromkeys(f_adv.parameters())}]),
         make(g.parameters()),
@@ -148,7 +150,7 @@ def reference(
                 with torch.no_grad():
                     losses = {"g": cross(_peek(g, x), y), "f": cross(_peek(f, x), y)}
                 omega = _relative(losses, batch, memory, s)
-            x_adv = _perturbed(x, y, f, g, s, drawn) if adversarial else None  # 1.5, 2.12, 3.6
+            x_adv = _perturbed(x, y, attacked, g, s, drawn) if adversarial else None  # 1.5, 2.12, 3.6
             if base != "jtt":  # 1.7-8, 3.9-10
                 descend_g.zero_grad()
                 gce(g(x), y, s["q"], s["gce"]).mean().backward()
@@ -209,6 +211,9 @@ CASES: list[dict[str, Any]] = [
     {"name": "lff+biasadv", "batch_norm": "auxiliary"},
     {"name": "erm+biasadv", "batch_norm": "auxiliary", "radius": 1.0},
     {"name": "jtt+biasadv", "batch_norm": "auxiliary"},
+    {"name": "lff+biasadv", "batch_norm": "auxiliary", "attack_batch_norm": "auxiliary"},
+    {"name": "erm+biasadv", "batch_norm": "auxiliary", "attack_batch_norm": "auxiliary", "statistics": "batch"},
+    {"name": "erm+biasadv", "batch_norm": "auxiliary", "attack_batch_norm": "auxiliary", "perturbation": "model"},
     {"name": "lff+biasadv", "perturbation": "noise"},
     {"name": "erm+biasadv", "perturbation": "model", "batch_norm": "auxiliary"},
 ]
@@ -233,6 +238,31 @@ def test_steps_equal_the_pseudo_code(settings: dict[str, Any], optimizer: str) -
             if "running" in name and ours is state.biased and settings["name"].startswith("jtt"):
                 continue  # nobody trains it any more
             torch.testing.assert_close(value, expected[name], rtol=1e-10, atol=1e-10, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def test_an_attack_through_the_second_layers_follows_both_networks() -> None:
+    """In half precision too, where it is on a copy: with the weights of now, and the layers that stand in."""
+    settings = {"name": "erm+biasadv", "batch_norm": "auxiliary", "attack_batch_norm": "auxiliary", "steps": 2}
+    (method, state), model = make_method(settings), make_net(1).float()
+    state.float().train()
+    batch = dataclasses.replace(batches()[0], x=batches()[0].x.float())
+    for weight in (1.0, 2.0):  # the second time after a step
+        with torch.no_grad():
+            model.net[4].weight.mul_(weight)
+            state.norms.layers[0].running_mean.add_(weight)
+        expected = copy.deepcopy(model)
+        expected.load_state_dict(expected.state_dict() | state.norms.tensors())
+        for half in (False, True):
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
+                wanted = {"radius": method.radius, "lam": method.lam, "steps": 2}
+                x_adv = bias_adversarial(batch.x, batch.y, expected, state.biased, **wanted)
+                found = method.views(batch, model=model, state=state, rng=Generators(0, torch.device("cpu"))).items[1].x
+            assert torch.equal(found, x_adv)
+
+
+def test_an_attack_through_layers_that_there_are_not_is_refused() -> None:
+    with pytest.raises(HoldfastError, match="second set of BatchNorm layers; add --method.batch-norm auxiliary"):
+        make_method({"name": "lff+biasadv", "attack_batch_norm": "auxiliary"})
 
 
 @pytest.mark.parametrize("statistics", ["batch", "running"])

@@ -16,12 +16,14 @@ from tests.conftest import SignalAt, make_data, same_weights
 
 QUICK: dict[str, Any] = {"epochs": 2, "batch_size": 16, "device": "cpu", "eval_every": 0, "model": "convnet"}
 METHOD = {"name": "lff+biasadv", "steps": 1, "batch_norm": "auxiliary"}
+THROUGH = METHOD | {"attack_batch_norm": "auxiliary"}
 
 
 @pytest.mark.parametrize("ascent", ["none", "sam", "fsam", "sam-db", "sam-noise"])
-def test_each_set_of_layers_sees_its_images_once_per_step(ascent: str) -> None:
+@pytest.mark.parametrize("method", [METHOD, THROUGH], ids=["attack through its own", "through the second"])
+def test_each_set_of_layers_sees_its_images_once_per_step(method: dict[str, Any], ascent: str) -> None:
     """Also under an ascent, which passes each of them forward twice."""
-    result = fit(make_data(), method=METHOD, ascent=ascent, **QUICK)
+    result = fit(make_data(), method=method, ascent=ascent, **QUICK)
     steps = 2 * 6
     own = [int(b) for name, b in result.model.named_buffers() if name.endswith("num_batches_tracked")]
     second = [int(b) for name, b in result.state.norms.named_buffers() if name.endswith("num_batches_tracked")]
@@ -39,9 +41,9 @@ def test_the_model_that_is_kept_has_the_layers_it_had_before() -> None:
     assert list(plain.state_dict()) == list(beside.state_dict())
 
 
-@pytest.mark.parametrize("step", [4, 9])
-def test_a_training_resumes_identically(step: int, tmp_path: Path) -> None:
-    settings = build(TrainSettings, {**QUICK, "method": METHOD, "ascent": "fsam", "optimizer": "adamw"})
+@pytest.mark.parametrize(("step", "method"), [(4, METHOD), (9, METHOD), (9, THROUGH)])
+def test_a_training_resumes_identically(step: int, method: dict[str, Any], tmp_path: Path) -> None:
+    settings = build(TrainSettings, {**QUICK, "method": method, "ascent": "fsam", "optimizer": "adamw"})
     whole = train(settings, data=make_data())
     with pytest.raises(Interrupted):
         train(settings, data=make_data(), out=tmp_path / "run", progress=SignalAt(step))

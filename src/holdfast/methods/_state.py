@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -52,6 +53,20 @@ class AuxiliaryNorms(nn.Module):
         require(bool(found), f"--method.batch-norm auxiliary needs a model with BatchNorm layers; {remedy}")
         self.names = tuple(found)
         self.layers = nn.ModuleList(copy.deepcopy(module) for module in found.values())
+        self._applied: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()
+
+    def applied_to(self, network: nn.Module) -> nn.Module:
+        """The network with these layers in place of its own. It shares all tensors, so it follows both."""
+        if network not in self._applied:
+            plain = getattr(network, "_orig_mod", network)
+            own = dict([*plain.named_parameters(), *plain.named_buffers()])
+            memo = {id(tensor): tensor for tensor in own.values()} | {
+                id(own[name]): tensor for name, tensor in self.tensors().items()
+            }
+            self._applied[network] = copy.deepcopy(plain, memo)
+            if plain is not network or plain._compiled_call_impl is not None:
+                self._applied[network].compile(dynamic=False)
+        return self._applied[network]
 
     def tensors(self) -> dict[str, Tensor]:
         """Their parameters and buffers, by the names of those in the network that they stand in for."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
+from holdfast.errors import require
 from holdfast.methods import Batch, Method, View, Views, method
 from holdfast.methods.jtt import Jtt
 from holdfast.methods.lff import BiasedTraining, Lff
@@ -48,9 +49,18 @@ class BiasAdv(Method):
     batch_norm: Literal["shared", "auxiliary"] = "shared"
     """Whether the images found go through the model's BatchNorm layers, or through a second set with weights and
     statistics of its own, as in the paper's main text; the model that is kept has the first."""
+    attack_batch_norm: Literal["main", "auxiliary"] = "main"
+    """Which of two sets of BatchNorm layers the attack goes through: the model's, or that of the images found, as
+    AdvProp does."""
     perturbation: Literal["biased", "model", "noise"] = "biased"
     """What the images are made against: the biased model; or, as controls, the model itself (AdvProp), or nothing:
     random noise of full size."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        remedy = "add --method.batch-norm auxiliary"
+        both = self.attack_batch_norm == "main" or self.batch_norm == "auxiliary"
+        require(both, f"attack_batch_norm {self.attack_batch_norm} needs a second set of BatchNorm layers; {remedy}")
 
     def start(self, context: Context) -> State:
         from holdfast.attacks.bias_attack import EvalCopies
@@ -82,10 +92,11 @@ class BiasAdv(Method):
         if self.perturbation == "noise":
             x_adv = noise(batch.x, radius=self.radius, generator=rng["attack"], **within)
         else:
-            fooled, lam = (g, self.lam) if self.perturbation == "biased" else (f, 0.0)
-            pair = (f, fooled)
+            own = state.norms.applied_to(f) if self.attack_batch_norm == "auxiliary" else f
+            fooled, lam = (g, self.lam) if self.perturbation == "biased" else (own, 0.0)
+            pair = (own, fooled)
             if self.statistics == "running":  # under autocast, copies that hold the casts, made once per batch
-                pair = (state.eval_copies.of(f, batch.x.device), state.eval_copies.of(fooled, batch.x.device))
+                pair = (state.eval_copies.of(own, batch.x.device), state.eval_copies.of(fooled, batch.x.device))
             x_adv = bias_adversarial(
                 batch.x,
                 batch.y,
