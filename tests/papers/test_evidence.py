@@ -103,7 +103,16 @@ def test_what_comes_back_changes_nothing_that_is_recorded(tmp_path: Path, monkey
 
 
 def arguments(out: Path, **changed: Any) -> argparse.Namespace:
-    usual = {"minutes": 1.0, "more": 0.0, "parallel": 2, "root": None, "out": out, "rehearse": True, "keep": False}
+    usual = {
+        "minutes": 1.0,
+        "more": 0.0,
+        "parallel": 2,
+        "large": 0,
+        "root": None,
+        "out": out,
+        "rehearse": True,
+        "keep": False,
+    }
     return argparse.Namespace(**usual | changed)
 
 
@@ -147,6 +156,25 @@ def test_what_would_not_end_in_time_is_not_begun(tmp_path: Path, monkeypatch: py
     run = QueueRun(arguments(tmp_path, minutes=9, rehearse=False, parallel=2), {})
     run.run([Unit("a/b", "large", 0, minutes=5.0, gains=1.1), Unit("a/b", "short", 0, minutes=5.0, gains=1.4)], {})
     assert begun == ["a-b-short-seed0"], "5 minutes take 9.1 where two at once do hardly more than one"
+
+
+def test_large_and_small_steps_train_beside_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Begun(Exception):
+        """What is at work when nothing more is begun."""
+
+    def pause(_: float) -> None:
+        raise Begun
+
+    begun: list[str] = []
+    monkeypatch.setattr(QueueRun, "start", lambda self, unit: begun.append(unit.cell) or Running(unit, tmp_path, []))
+    monkeypatch.setattr("run_queue.time.sleep", pause)
+    large = [Unit("a/b", f"large {i}", 0, minutes=4.0, gains=1.4) for i in range(4)]
+    small = [Unit("a/b", f"small {i}", 0, minutes=4.0) for i in range(4)]
+    run = QueueRun(arguments(tmp_path, minutes=9, rehearse=False, parallel=5, large=2), {})
+    with pytest.raises(Begun):
+        run.run([*large, *small], {})
+    assert begun == ["large 0", "large 1", "small 0", "small 1", "small 2"]
+    assert [round(4.0 * run.slower(unit), 1) for unit in (large[0], small[0])] == [7.3, 8.0]
 
 
 def test_a_unit_is_one_command_and_one_for_each_audit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
