@@ -7,7 +7,7 @@ import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -130,6 +130,24 @@ def read_torchvision(source: str | Path, options: ReaderOptions) -> Dataset:
     origin, content = own.read(options.folder())
     classes = own.classes or tuple(own.source().classes)
     return assemble(content, name=own.name, origin=printable(origin), classes=classes, image_size=options.image_size)
+
+
+@reader(
+    "coloured",
+    about="MNIST and Fashion-MNIST with their colour as a shortcut to the class, made when they are loaded.",
+    names={
+        "coloured-mnist": "MNIST with its colour as a shortcut to the class.",
+        "coloured-fashion-mnist": "Fashion-MNIST with its colour as a shortcut to the class.",
+    },
+    takes=("conflict",),
+    order=21,
+)
+def read_coloured(source: str | Path, options: ReaderOptions) -> Dataset:
+    """As ``holdfast data make coloured`` writes it: colours give the class away in training, and say nothing in the test set."""
+    from holdfast.data.biased import coloured
+
+    grey = read_torchvision(str(source).removeprefix("coloured-"), options)
+    return replace(coloured(grey, conflict=options.conflict, seed=options.seed), name=str(source))
 
 
 @contextmanager

@@ -154,7 +154,7 @@ def _misses(
 NOISE: Final = "noise"
 """Drawn in the size of the data's images, unlike those that are read: in another size it is other images."""
 MOST_OOD: Final = 1000
-OF_DIGITS: Final = ("digits", "coloured-digits", "mnist", "svhn")
+OF_DIGITS: Final = ("digits", "coloured-digits", "mnist", "coloured-mnist", "svhn")
 DIGITS: Final = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 FEWEST: Final = 16
 """Images of a kind that are left when there is little time."""
