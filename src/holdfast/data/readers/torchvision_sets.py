@@ -143,7 +143,7 @@ def read_torchvision(source: str | Path, options: ReaderOptions) -> Dataset:
     order=21,
 )
 def read_coloured(source: str | Path, options: ReaderOptions) -> Dataset:
-    """As ``holdfast data make coloured`` writes it: colours give the class away in training, and say nothing in the test set."""
+    """As ``holdfast data make coloured`` writes it: a colour goes with its class in training, not in the test set."""
     from holdfast.data.biased import coloured
 
     grey = read_torchvision(str(source).removeprefix("coloured-"), options)
