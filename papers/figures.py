@@ -36,8 +36,10 @@ def described(paper: str) -> dict[str, dict[str, Any]]:
 
 
 def drawn(paper: str, name: str, spec: Mapping[str, Any]) -> str:
-    """A figure as SVG. rows: what each cell is called; curve: what is drawn over the epochs; from: the lowest value."""
-    rows = [row for row in read_rows(f"{paper}/{spec['study']}") if not row.get("flags")]
+    """A figure as SVG. rows: what each cell is called; curve: what is drawn over the epochs; from: the lowest value;
+    flags: of the rows, as in tables.yaml."""
+    flags = {key: str(value) for key, value in spec.get("flags", {}).items()}
+    rows = [row for row in read_rows(f"{paper}/{spec['study']}") if row.get("flags", {}) == flags]
     lines = [
         line
         for colour, (cell, label) in enumerate(spec["rows"].items())

@@ -155,10 +155,11 @@ class Table:
         return [self.spec["head"], *columns, "n"], body
 
     def overview(self) -> tuple[list[str], list[list[str]]]:
-        """Differences on the same seeds from several studies. columns: what each is called, and its study; a row has a
-        pair of cells for each column, or a text."""
-        columns: Mapping[str, str] = self.spec["columns"]
-        tables = {column: Table(self.paper, {**self.spec, "study": study}) for column, study in columns.items()}
+        """Differences on the same seeds from several studies. columns: what each is called, and its study, or
+        {study, flags}; a row has a pair of cells for each column, or a text."""
+        columns: Mapping[str, str | Mapping[str, Any]] = self.spec["columns"]
+        given = {column: {"study": own} if isinstance(own, str) else own for column, own in columns.items()}
+        tables = {column: Table(self.paper, {**self.spec, **own}) for column, own in given.items()}
         body = []
         for row, own in self.spec["rows"].items():
             line = [row]

@@ -37,8 +37,8 @@ GAINS = {1: 1.0, 2: 1.44, 3: 1.6, 4: 2.0, 6: 2.1, 8: 2.2}
 """How much more several trainings do at once under MPS than one. Two and eight were measured; from four on it is
 that of small steps. The queue says of which units it is less."""
 LARGE, BESIDE = 1.5, {True: 0.9, False: 1.35}
-"""Units that gain less than LARGE have large steps. Those and small ones leave each other room: two large and four small
-ones at once did 0.9 and 1.35 times as much as one alone, 2.3 together, where large ones alone gain 1.36."""
+"""Units that gain less than LARGE have large steps. Those and small ones leave each other room: two large and four
+small ones at once did 0.9 and 1.35 times as much as one alone, 2.3 together, where large ones alone gain 1.36."""
 GRACE = 25.0
 """Seconds to save a checkpoint in."""
 CORRUPTED = "corrupted-cifar10-"

@@ -142,19 +142,21 @@ def test_an_overview_has_differences_from_several_studies(tmp_path: Path, monkey
     monkeypatch.setattr("evidence.PAPERS", tmp_path)
     for study, cells in values.items():
         rows = [
-            {"cell": cell, "seed": seed, "flags": {}, "measures": {"accuracy": [value, None, None, 9]}}
+            {"cell": cell, "seed": seed, "flags": flags, "measures": {"accuracy": [value + more, None, None, 9]}}
             for cell, own in cells.items()
             for seed, value in enumerate(own)
+            for flags, more in (({}, 0.0), ({"lr": "0.5"}, 0.1 * (cell == "a")))
         ]
         write_rows(tmp_path / f"mine/results/{study}.json", rows)
     spec: dict[str, Any] = {"kind": "overview", "head": "base", "measure": "accuracy", "digits": 1}
-    columns = {"first": "one", "second": "two", "paper": ""}
-    rows_of = {"A": {"first": ["a", "b"], "second": ["a", "b"], "paper": "2.5"}, "B": {"first": ["b", "a"]}}
+    columns = {"first": "one", "second": "two", "faster": {"study": "two", "flags": {"lr": 0.5}}, "paper": ""}
+    both = ["a", "b"]
+    rows_of = {"A": {"first": both, "second": both, "faster": both, "paper": "2.5"}, "B": {"first": ["b", "a"]}}
     assert Table("mine", spec | {"columns": columns, "rows": rows_of}).lines() == [
-        "| base | first | second | paper |",
-        "| --- | --- | --- | --- |",
-        "| A | 7.5 (−24.3 to 39.3), 2 seeds | −20.0, one seed | 2.5 |",
-        "| B | −7.5 (−39.3 to 24.3), 2 seeds | – | – |",
+        "| base | first | second | faster | paper |",
+        "| --- | --- | --- | --- | --- |",
+        "| A | 7.5 (−24.3 to 39.3), 2 seeds | −20.0, one seed | −10.0, one seed | 2.5 |",
+        "| B | −7.5 (−39.3 to 24.3), 2 seeds | – | – | – |",
     ]
 
 
