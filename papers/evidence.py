@@ -20,6 +20,8 @@ PAPERS = Path(__file__).resolve().parent
 QUEUE = PAPERS / "queue.yaml"
 
 Row = dict[str, Any]
+LARGE = 1.5
+"""A unit that gains less than this has large steps."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,11 @@ class Unit:
         """
         words = [self.study, self.cell, *(f"{key}{value}" for key, value in self.flags), f"seed{self.seed}"]
         return re.sub(r"[^\w.+-]+", "-", "-".join(words))
+
+    @property
+    def large(self) -> bool:
+        """Whether its steps fill the GPU, so that others like it gain little beside it."""
+        return self.gains < LARGE
 
     @property
     def key(self) -> tuple[str, str, int, tuple[tuple[str, str], ...]]:

@@ -36,9 +36,8 @@ sys.path[:0] = [str(PAPERS.parent / folder) for folder in ("src", "benchmarks")]
 GAINS = {1: 1.0, 2: 1.44, 3: 1.6, 4: 2.0, 6: 2.1, 8: 2.2}
 """How much more several trainings do at once under MPS than one. Two and eight were measured; from four on it is
 that of small steps. The queue says of which units it is less."""
-LARGE, BESIDE = 1.5, {True: 0.9, False: 1.35}
-"""Units that gain less than LARGE have large steps. Those and small ones leave each other room: two large and four
-small ones at once did 0.9 and 1.35 times as much as one alone, 2.3 together, where large ones alone gain 1.36."""
+LARGE_GAIN, SMALL_GAIN = 0.9, 1.35
+"""The same for large and for small steps beside each other: two and four at once, by the minutes of the queue."""
 GRACE = 25.0
 """Seconds to save a checkpoint in."""
 CORRUPTED = "corrupted-cifar10-"
@@ -106,18 +105,17 @@ class QueueRun:
     def slower(self, unit: Unit) -> float:
         """How many times as long as alone it takes beside the others."""
         if self.args.large:
-            return max(1.0, self.places(unit) / BESIDE[unit.gains < LARGE])
+            return max(1.0, self.places(unit) / (LARGE_GAIN if unit.large else SMALL_GAIN))
         return max(1.0, self.args.parallel / min(GAINS.get(self.args.parallel, 2.0), unit.gains))
 
     def places(self, unit: Unit) -> int:
-        """How many of its kind may train at once."""
-        if not self.args.large:
-            return int(self.args.parallel)
-        return int(self.args.large if unit.gains < LARGE else self.args.parallel - self.args.large)
+        """How many of its kind may train at once: of large and small steps with --large, else of all."""
+        large, parallel = int(self.args.large), int(self.args.parallel)
+        return parallel if not large else large if unit.large else parallel - large
 
     def has_place(self, unit: Unit, at_work: Sequence[Running]) -> bool:
-        own = [r for r in at_work if not self.args.large or (r.unit.gains < LARGE) == (unit.gains < LARGE)]
-        return len(own) < self.places(unit)
+        beside = [r for r in at_work if not self.args.large or r.unit.large == unit.large]
+        return len(beside) < self.places(unit)
 
     def folder(self, unit: Unit) -> Path:
         return self.out / unit.name
@@ -226,7 +224,7 @@ class QueueRun:
                             broken.add(running.unit.key)
                 later = self.left() + self.args.more
                 for unit in list(todo):
-                    if len(at_work) >= self.args.parallel or self.left() <= 0:
+                    if self.left() <= 0:
                         break
                     if not self.has_place(unit, at_work):
                         continue
@@ -336,8 +334,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--more", type=float, default=0.0, help="minutes of later calls: what does not fit into this "
                         "one may be started, is stopped with a checkpoint, and continues then")  # fmt: skip
     parser.add_argument("--parallel", type=int, default=2, help="trainings at once")
-    parser.add_argument("--large", type=int, default=0, help="as many of these with large steps, which fill the GPU, "
-                        "and the others with small ones (default: in the order of the queue)")  # fmt: skip
+    parser.add_argument("--large", type=int, default=0, help="so many with large steps, which fill the GPU, and "
+                        "the rest with small ones (default: as the queue has them)")  # fmt: skip
     parser.add_argument("--root", type=Path, help="folder of cifar10.npz, svhn.npz")
     parser.add_argument("--out", type=Path, default=Path("runs/evidence"))
     parser.add_argument("--queue", type=Path, default=QUEUE)
@@ -346,13 +344,14 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--keep", action="store_true", help="keep the checkpoints of finished trainings")
     parser.add_argument("--plan", action="store_true", help="say what is missing, and stop")
     parser.add_argument("--rehearse", action="store_true", help="one epoch of a small network on noise, on a CPU")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if not 0 <= args.large < args.parallel:
+        parser.error(f"--large {args.large}: must be at least 0 and less than --parallel, which is {args.parallel}")
+    return args
 
 
 def main() -> None:
     args = parse()
-    if not 0 <= args.large < args.parallel:
-        sys.exit(f"--large {args.large}: at least one of the {args.parallel} trainings of --parallel has small steps")
     units, audits = read_queue(args.queue)
     if args.rehearse:
         args.root = args.out / "tiny"

@@ -177,6 +177,16 @@ def test_large_and_small_steps_train_beside_each_other(tmp_path: Path, monkeypat
     assert [round(4.0 * run.slower(unit), 1) for unit in (large[0], small[0])] == [8.9, 8.9]
 
 
+def test_all_places_for_large_steps_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["run_queue.py", "--parallel", "3", "--large", "3"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "--large 3: must be at least 0 and less than --parallel, which is 3" in capsys.readouterr().err
+
+
 def test_a_unit_is_one_command_and_one_for_each_audit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(QueueRun, "data_words", lambda *_: ["--data", "made.npz"])
     run = QueueRun(
