@@ -41,6 +41,8 @@ LARGE_GAIN, SMALL_GAIN = 0.9, 1.35
 GRACE = 25.0
 """Seconds to save a checkpoint in."""
 CORRUPTED = "corrupted-cifar10-"
+NEEDED = "NEEDED"
+"""Stands in an audit's settings for the run folder of the unit that it needs."""
 TINY = ("--epochs", "1", "--model", "convnet", "--precision", "fp32", "--no-compile", "--no-channels-last",
         "--batch-size", "32", "--device", "cpu")  # fmt: skip
 
@@ -56,8 +58,11 @@ class Running:
     process: subprocess.Popen[bytes] | None = None
     done: int = 0
 
-    def step(self, environment: dict[str, str]) -> str:
-        """ "", "finished" or why it failed; starts the next command where one has ended."""
+    def step(self, environment: dict[str, str], needed: Path | None = None) -> str:
+        """ "", "finished" or why it failed; starts the next command where one has ended.
+
+        needed: the run folder whose model an audit uses, once it is trained; until then the audit waits.
+        """
         if self.process is not None:
             code = self.process.poll()
             if code is None:
@@ -65,13 +70,21 @@ class Running:
             if code != 0:
                 return f"failed with exit code {code}: {self.last_line()}"
             self.done += 1
+            self.process = None
         if self.done == len(self.commands):
             return "finished"
-        words = [sys.executable, "-m", *self.commands[self.done]]
+        if self.waits_for_another() and needed is None:
+            return ""
+        words = [sys.executable, "-m", *(word.replace(NEEDED, str(needed)) for word in self.commands[self.done])]
         with (self.folder / "log.txt").open("ab") as log:
             how: dict[str, Any] = {"stdout": log, "stderr": log, "stdin": subprocess.DEVNULL, "env": environment}
             self.process = subprocess.Popen(words, start_new_session=True, cwd=PAPERS.parent, **how)
         return ""
+
+    def waits_for_another(self) -> bool:
+        """Whether its next command uses the model of another unit."""
+        following = self.commands[self.done] if self.process is None and self.done < len(self.commands) else ()
+        return any(NEEDED in word for word in following)
 
     def last_line(self) -> str:
         lines = (self.folder / "log.txt").read_text(errors="replace").split("\n")
@@ -155,8 +168,6 @@ class QueueRun:
         for name in unit.audits:
             audit = self.audits[name]
             given = {key: str(value) for key, value in audit.get("set", {}).items()}
-            if unit.needs is not None:
-                given = {key: value.replace("NEEDED", str(self.trained(unit.needs))) for key, value in given.items()}
             if self.args.rehearse:
                 given |= _few_images(audit.get("checks"))
             settings = [word for key, value in given.items() for word in ("--set", f"{key}={value}")]
@@ -197,11 +208,13 @@ class QueueRun:
     def end_of(self, running: Running, how: str) -> None:
         minutes = (time.monotonic() - running.began) / 60
         unit = running.unit
-        if how == "finished":
+        if running.done:  # the training ended, whatever became of its audits
             try:
+                audited = replace(unit, audits=unit.audits[: running.done - 1])
                 same = {"beside": self.args.parallel, "commit": self.commit, "hardware": self.hardware}
-                row = collect_unit(unit, running.folder, **same)
+                row = collect_unit(audited, running.folder, **same)
                 self.rows[unit.study] = merged(self.rows.get(unit.study, ()), [row])
+                how += "" if how == "finished" else "; what it trained and measured is kept"
             except Exception as error:
                 how = f"failed to be read: {type(error).__name__}: {error}"
         self.ended.append({"unit": unit.name, "how": how, "minutes": round(minutes, 2), "estimated": unit.minutes})
@@ -217,7 +230,11 @@ class QueueRun:
         try:
             while True:
                 for running in list(at_work):
-                    if how := running.step(environment):
+                    needs = running.unit.needs
+                    how = running.step(environment, needs and self.trained(needs))
+                    if needs and needs.key in broken and running.waits_for_another():
+                        how = f"left out: {needs.name} failed"
+                    if how:
                         at_work.remove(running)
                         self.end_of(running, how)
                         if how != "finished":
@@ -232,7 +249,8 @@ class QueueRun:
                         if unit.needs.key in broken:
                             todo.remove(unit)
                             self.ended.append({"unit": unit.name, "how": f"left out: {unit.needs.name} failed"})
-                        continue
+                        if all(unit.needs.key != running.unit.key for running in at_work):
+                            continue
                     if not self.args.rehearse and unit.minutes * self.slower(unit) > later:
                         continue
                     todo.remove(unit)

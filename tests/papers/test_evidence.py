@@ -208,7 +208,64 @@ def test_a_unit_is_one_command_and_one_for_each_audit(tmp_path: Path, monkeypatc
         "--lr",
     ]  # no conflict
     assert audit[2].endswith("-seed0/runs/alps-seed0")
-    assert f"attacks.surrogate={model}" in audit
+    assert "attacks.surrogate=NEEDED" in audit  # until it is run
+    waiting = Running(Unit("alps/one", "alps", 0, needs=other), tmp_path, [audit])
+    assert waiting.step({}, None) == ""
+    assert waiting.process is None
+    started: list[list[str]] = []
+    monkeypatch.setattr("run_queue.subprocess.Popen", lambda words, **_: started.append(words))
+    waiting.step({}, run.trained(other))
+    assert f"attacks.surrogate={model}" in started[0]
+
+
+def timed(code: str) -> list[str]:
+    return ["timeit", "-n1", "-r1", code]
+
+
+def test_a_unit_trains_beside_the_one_whose_model_its_audit_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tmp_path / "a-b-erm-seed0/runs/erm"
+    scripts = {
+        "erm": [timed("import time; time.sleep(0.5)"), timed(f"import os; os.makedirs({str(model)!r}); "
+                f"open({str(model / 'model.json')!r}, 'w').close()")],
+        "alps": [timed("pass"), timed(f"assert 'NEEDED' == {str(model)!r}")],
+    }  # fmt: skip
+    monkeypatch.setattr(QueueRun, "commands", lambda self, unit: scripts[unit.cell])
+    monkeypatch.setattr("run_queue.collect_unit", lambda unit, *_, **__: {"cell": unit.cell, "seed": unit.seed})
+    begun: list[str] = []
+    start = QueueRun.start
+    monkeypatch.setattr(QueueRun, "start", lambda self, unit: begun.append(unit.cell) or start(self, unit))
+    erm = Unit("a/b", "erm", 0, audits=("x",))
+    run = QueueRun(arguments(tmp_path), {})
+    run.run([erm, Unit("a/b", "alps", 0, audits=("x",), needs=erm)], {})
+    assert begun == ["erm", "alps"]
+    assert [(end["unit"], end["how"]) for end in run.ended] == [
+        ("a-b-erm-seed0", "finished"),
+        ("a-b-alps-seed0", "finished"),
+    ]
+
+
+def test_a_training_is_kept_when_its_audit_fails_or_cannot_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripts = {"audit fails": [timed("pass"), timed("pass"), ["no_such_module"]], "needed fails": [["no_such_module"]],
+               "needy": [timed("pass"), timed("NEEDED")]}  # fmt: skip
+    monkeypatch.setattr(QueueRun, "commands", lambda self, unit: scripts[unit.cell])
+    rows = {"audit fails": ("x",), "needy": ()}
+    monkeypatch.setattr(
+        "run_queue.collect_unit",
+        lambda unit, *_, **__: {"cell": unit.cell, "seed": unit.seed, "audits": {name: {} for name in unit.audits}},
+    )
+    run = QueueRun(arguments(tmp_path, parallel=3), {})
+    broken = Unit("a/b", "needed fails", 0)
+    units = [broken, Unit("a/b", "needy", 0, audits=("x",), needs=broken)]
+    run.run([*units, Unit("a/b", "audit fails", 0, audits=("x", "y"))], {})
+    assert {row["cell"]: tuple(row["audits"]) for row in run.rows["a/b"]} == rows
+    how = {end["unit"]: end["how"] for end in run.ended}
+    assert how["a-b-needy-seed0"] == "left out: a-b-needed-fails-seed0 failed; what it trained and measured is kept"
+    assert how["a-b-audit-fails-seed0"].startswith("failed with exit code 1")
+    assert how["a-b-audit-fails-seed0"].endswith("; what it trained and measured is kept")
 
 
 def test_sets_are_made_by_these_sources_where_nothing_is_installed(
