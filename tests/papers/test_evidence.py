@@ -225,25 +225,22 @@ def timed(code: str) -> list[str]:
 def test_a_unit_trains_beside_the_one_whose_model_its_audit_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = tmp_path / "a-b-erm-seed0/runs/erm"
+    model, began = tmp_path / "a-b-erm-seed0/runs/erm", tmp_path / "alps began"
+    wait = f"import pathlib, time; [pathlib.Path({str(began)!r}).exists() or time.sleep(0.05) for _ in range(400)]; "
+    save = f"pathlib.Path({str(model)!r}).mkdir(parents=True); pathlib.Path({str(model / 'model.json')!r}).touch()"
     scripts = {
-        "erm": [timed("import time; time.sleep(0.5)"), timed(f"import os; os.makedirs({str(model)!r}); "
-                f"open({str(model / 'model.json')!r}, 'w').close()")],
-        "alps": [timed("pass"), timed(f"assert 'NEEDED' == {str(model)!r}")],
-    }  # fmt: skip
+        "erm": [timed(f"{wait} assert pathlib.Path({str(began)!r}).exists(); {save}")],
+        "alps": [
+            timed(f"import pathlib; pathlib.Path({str(began)!r}).touch()"),
+            timed(f"assert 'NEEDED' == {str(model)!r}"),
+        ],
+    }
     monkeypatch.setattr(QueueRun, "commands", lambda self, unit: scripts[unit.cell])
     monkeypatch.setattr("run_queue.collect_unit", lambda unit, *_, **__: {"cell": unit.cell, "seed": unit.seed})
-    begun: list[str] = []
-    start = QueueRun.start
-    monkeypatch.setattr(QueueRun, "start", lambda self, unit: begun.append(unit.cell) or start(self, unit))
-    erm = Unit("a/b", "erm", 0, audits=("x",))
+    erm = Unit("a/b", "erm", 0)
     run = QueueRun(arguments(tmp_path), {})
     run.run([erm, Unit("a/b", "alps", 0, audits=("x",), needs=erm)], {})
-    assert begun == ["erm", "alps"]
-    assert [(end["unit"], end["how"]) for end in run.ended] == [
-        ("a-b-erm-seed0", "finished"),
-        ("a-b-alps-seed0", "finished"),
-    ]
+    assert {end["unit"]: end["how"] for end in run.ended} == {"a-b-erm-seed0": "finished", "a-b-alps-seed0": "finished"}
 
 
 def test_a_training_is_kept_when_its_audit_fails_or_cannot_be_made(
