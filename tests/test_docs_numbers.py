@@ -227,6 +227,26 @@ def test_what_a_step_of_each_method_costs() -> None:
     )
 
 
+def test_how_much_a_repeated_training_on_a_gpu_differs() -> None:
+    pairs = [
+        (one["measures"], other["measures"])
+        for one in read_rows("composition/corrupted")
+        for other in read_rows("biasadv/short-schedule")
+        if all(one[key] == other[key] for key in ("cell", "seed", "flags", "settings"))
+    ]
+    assert len(pairs) == 5
+    most = {
+        name: f"{max(100 * abs(one[name][0] - other[name][0]) for one, other in pairs):.1f}"
+        for name in ("average_accuracy", "bias_aligned_accuracy")
+    }
+    average, aligned = most.values()
+    assert f"differed by up to {average} points and bias-aligned accuracy by up to {aligned} (five" in plain(
+        "README.md"
+    )
+    said = f"average accuracy differed by up to {average} points, bias-aligned accuracy by up to {aligned}."
+    assert said in plain("papers/README.md")
+
+
 def test_how_far_curvature_of_a_sample_is_off() -> None:
     rows: list[dict[str, Any]] = json.loads((ROOT / "benchmarks/results/curvature_sampling.json").read_bytes())[
         "figures"

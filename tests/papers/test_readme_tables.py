@@ -49,7 +49,8 @@ NUMBER = re.compile(r"(?<![\w.])\d+\.\d+(?![\w.]*\d)")
 FROM_ELSEWHERE = {
     "alps": {"0.75": "the paper's range of the mode", "0.5": "the paper's range of the radius"},
     "biasadv": {
-        "57.8": "BiasAdv as published, 57.78", "56.3": "DeNetDM as published", "44.2": "DeNetDM as published", "38.9": "DeNetDM as published, 38.93",
+        "57.8": "BiasAdv as published, 57.78", "56.3": "DeNetDM as published", "44.2": "DeNetDM as published",
+        "38.9": "DeNetDM as published, 38.93",
         "8.3": "papers/composition", "17.6": "the same",
     },
     "friendly-sam": {

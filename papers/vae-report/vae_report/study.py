@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import torch
 
 from holdfast.data.anomalies import AnomalySet, read_anomalies
 from holdfast.data.making import make_fashion_anomalies
-from holdfast.errors import require
+from holdfast.errors import HoldfastError, require
 from holdfast.files import write_atomic
 from holdfast.train.step_parts import Diverged
 from vae_report.bench import Bench, StudySettings
@@ -52,6 +52,9 @@ JOBS: dict[str, Job] = {
 }
 """What is done with every seed; what the conclusions rest on comes first."""
 
+FASHION = "fashion-anomalies"
+"""The set of the report."""
+
 Make = Callable[[int], AnomalySet]
 
 
@@ -60,20 +63,25 @@ def run_study(
     out: str | Path,
     settings: StudySettings | None = None,
     *,
+    data_name: str = FASHION,
+    jobs: Sequence[str] = (),
     part: tuple[int, int] = (1, 1),
     minutes: float | None = None,
     note: Callable[[str], None] | None = None,
 ) -> int:
     """Run every unit that has no result yet, job by job, and return how many broke.
 
-    make: the data of a seed. part: (i, n) takes every n-th unit, so that n processes share the work. minutes: no unit
-    is started after so long; run again to continue. A unit that fails is reported and left for the next time.
+    make: the data of a seed. data_name: what the results say of it. jobs: by name; none means all. part: (i, n) takes
+    every n-th unit, so that n processes share the work. minutes: no unit is started after so long; run again to
+    continue. A unit that fails is reported and left for the next time.
     """
     settings, out, say = settings or StudySettings(), Path(out), note or (lambda text: None)
     number, parts = part
     require(1 <= number <= parts, f"part must be I/N with I in 1..N, got {number}/{parts}")
     seeds = range(settings.first_seed, settings.first_seed + settings.seeds)
-    units = [(name, seed) for name in JOBS for seed in seeds][number - 1 :: parts]
+    for name in jobs:
+        require(name in JOBS, f"there is no job {name!r}; the jobs are {', '.join(JOBS)}")
+    units = [(name, seed) for name in JOBS if name in (jobs or JOBS) for seed in seeds][number - 1 :: parts]
     data = lru_cache(maxsize=None)(make)
     started, broken = time.perf_counter(), 0
     for name, seed in units:
@@ -92,7 +100,8 @@ def run_study(
             broken += 1
             say(f"{name} seed {seed} broke:\n{traceback.format_exc()}")
             continue
-        made = {"torch": torch.__version__, "device": _device(settings.device), "precision": settings.precision}
+        made = {"data": data_name, "torch": torch.__version__, "device": _device(settings.device)}
+        made |= {"precision": settings.precision}
         record = {"job": name, "seed": seed, "seconds": time.perf_counter() - begun, **made, **record}
         write_atomic(path, (json.dumps(record) + "\n").encode())
         say(f"{name} seed {seed}: {record['seconds']:.1f} s {headline(record)}")
@@ -109,6 +118,7 @@ def run_on(
     settings: StudySettings,
     *,
     root: str | Path | None = None,
+    jobs: Sequence[str] = (),
     part: tuple[int, int] = (1, 1),
     minutes: float | None = None,
     note: Callable[[str], None] | None = None,
@@ -117,14 +127,15 @@ def run_on(
 
     data: ``fashion-anomalies`` or ``digits``, made anew for every seed; or a file with such a set, the same for all.
     """
-    made = None if data in ("fashion-anomalies", "digits") else read_anomalies(data)
+    made = None if data in (FASHION, "digits") else read_anomalies(data)
 
     def make(seed: int) -> AnomalySet:
         if made is not None:
             return made
         return make_digits_anomalies(seed=seed) if data == "digits" else make_fashion_anomalies(root=root, seed=seed)
 
-    return run_study(make, out, settings, part=part, minutes=minutes, note=note)
+    name = data if made is None else Path(data).stem
+    return run_study(make, out, settings, data_name=name, jobs=jobs, part=part, minutes=minutes, note=note)
 
 
 def collect(out: str | Path, *, name: str) -> str:
@@ -145,6 +156,22 @@ BULKY = ("values", "reconstructions", "history", "points")
 def read_study(folder: str | Path) -> list[Record]:
     """All results of a folder, in the order of the jobs."""
     return in_order(json.loads(path.read_bytes()) for path in sorted(Path(folder).glob("*-seed*.json")))
+
+
+def kept(old: Sequence[Record], new: Iterable[Record], *, made: dict[str, str]) -> list[Record]:
+    """What was recorded, as it is, and the results that are not among it, with what made them.
+
+    >>> old, new = [{"job": "ours", "seed": 10, "seconds": 1}], [{"job": "ours", "seed": seed} for seed in (10, 11)]
+    >>> kept(old, new, made={"commit": "abc"})
+    [{'job': 'ours', 'seed': 10, 'seconds': 1}, {'job': 'ours', 'seed': 11, 'commit': 'abc'}]
+    """
+    known, sets = {(r["job"], r["seed"]) for r in old}, {r.get("data", FASHION) for r in old}
+    more = [slim(r) | made for r in new if (r["job"], r["seed"]) not in known]
+    for name in {r.get("data", FASHION) for r in more if sets} - sets:
+        raise HoldfastError(
+            f"these results are of {name}, those recorded of {', '.join(sorted(sets))}; give another --keep"
+        )
+    return in_order([*old, *more])
 
 
 def in_order(records: Iterable[Record]) -> list[Record]:
