@@ -161,7 +161,7 @@ def test_shortcuts_in_numbers_and_pictures() -> None:
 @pytest.mark.parametrize(
     ("p", "alarm", "said"),
     [
-        (0.4, False, "No sign of a shortcut (p = 0.4): "),
+        (0.4, False, "The test found no shortcut (p = 0.4), which does not rule one out: "),
         (None, None, "Ranked; whether there is a shortcut was not tested"),
     ],
 )

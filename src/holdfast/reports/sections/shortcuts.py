@@ -56,7 +56,8 @@ def summary(findings: Sequence[Finding]) -> str:
     if lift := _surely_ranked(findings):
         ahead = f"bias-conflicting samples come first {lift:.0f} times as often as by chance"
         return f"The test shows no shortcut {said}, but the group labels do: {ahead}"
-    return f"No sign of a shortcut {said}: the samples that come first may just be hard or mislabelled"
+    first = "look at the samples that come first, which may also just be hard or mislabelled"
+    return f"The test found no shortcut {said}, which does not rule one out: {first}"
 
 
 def _surely_ranked(findings: Sequence[Finding]) -> float | None:
@@ -75,7 +76,7 @@ def detection_limit(findings: Sequence[Finding]) -> str:
     if (least := finite(given.get("found_from"))) is None:
         return ""
     found = f"was usually found from about {least:,.0f} bias-conflicting samples on"
-    missed = "a faint one, or one in photos that are hard to learn, can go unseen: look at what comes first"
+    missed = "a faint one, or one in images that differ much within a class, can go unseen"
     return f"On digits, garments and CIFAR-10 a clear shortcut {found}; {missed}"
 
 
