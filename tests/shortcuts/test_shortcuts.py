@@ -182,7 +182,8 @@ def test_group_labels_that_show_a_shortcut_are_not_denied() -> None:
     told = "The test shows no shortcut (p = 1), but the group labels do: bias-conflicting samples come first 32 times"
     assert summary([test, sure, rate]).startswith(told)
     for unsure in (replace(sure, low=0.03), replace(sure, low=None)):
-        assert summary([test, unsure, rate]).startswith("The test found no shortcut (p = 1), which does not rule one out")
+        found_none = "The test found no shortcut (p = 1), which does not rule one out"
+        assert summary([test, unsure, rate]).startswith(found_none)
     assert summary([test]).startswith("The test found no shortcut (p = 1), which does not rule one out")
 
 
