@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.cli import main
+from tests.data.pictures import write_class_folder
 
 LONG = "x" * 300
 QUICK = ["--epochs", "1", "--device", "cpu", "--quiet"]
@@ -117,3 +118,46 @@ def test_a_full_disk_behind_the_output_is_said() -> None:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 2
     assert done.stderr == "error: cannot use the output: No space left on device\n"
+
+
+EMOJI = ["--data", "emoji", "--device", "cpu"]
+FOREIGN = [
+    ["train", *EMOJI, "--epochs", "1", "--quiet", "--out", "OUT"],
+    ["train", *EMOJI, "--epochs", "1", "--quiet", "--overwrite", "--out", "OUT"],
+    ["train", *EMOJI, "--epochs", "1", "--quiet", "--resume", "--out", "OUT"],
+    ["compare", *EMOJI, "--epochs", "1", "--seeds", "1", "--quiet", "--out", "OUT"],
+    ["audit", "run", *EMOJI, "--checks", "accuracy", "--out", "OUT"],
+    ["repair", "run", *EMOJI, "--out", "OUT"],
+    ["describe", *EMOJI[1:], "--epochs", "1", "--out", "OUT"],
+    ["shortcuts", *EMOJI, "--epochs", "1", "--out", "OUT"],
+    ["data", "check", "emoji", "--out", "OUT"],
+    ["detect", "fit", *EMOJI, "--epochs", "1", "--out", "OUT"],
+]
+
+
+@pytest.fixture
+def emoji(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of images by class, a run, and a folder of notes, in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    for seed, name in enumerate(("happy", "sad")):
+        write_class_folder(tmp_path / "emoji" / name, 30, seed=seed, side=8)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "plan.md").write_text("mine")
+    assert main(["train", *EMOJI, "--epochs", "1", "--quiet", "--out", "run"]) == 0
+    return tmp_path
+
+
+def test_no_command_writes_into_the_data_or_among_other_files(emoji: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(emoji.rglob("*"))
+    for out, said in {
+        "emoji": "emoji is the folder of the data",
+        "emoji/made": "emoji/made lies in the folder of the data",
+        "notes": "notes holds other files (plan.md)",
+    }.items():
+        for words in FOREIGN:
+            capsys.readouterr()
+            assert main([out if word == "OUT" else word for word in words]) == 2, words
+            error = capsys.readouterr().err
+            assert said in error, words
+            assert "--out" in error, words
+            assert sorted(emoji.rglob("*")) == before, words

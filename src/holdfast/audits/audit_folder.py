@@ -24,6 +24,7 @@ from holdfast.audits.audit_data import Tell
 from holdfast.audits.open_models import AuditedModel
 from holdfast.audits.sample_passes import RIGHT, WRONG, decode
 from holdfast.audits.subject import Subject
+from holdfast.data.result_folders import refuse_foreign
 from holdfast.data.tables import require_writable, write_table
 from holdfast.data.usable_data import UNREADABLE_CSV, write_unreadable
 from holdfast.errors import HoldfastError, require, require_known
@@ -38,12 +39,17 @@ from holdfast.types import Finding
 LIBRARIES: Final = ("torch", "torchvision", "numpy", "pillow", "timm", "onnxruntime")
 
 
-def claim(out: Path, *, several: bool) -> None:
+OWN: Final = ("junit.xml", "checks/*.json*", "*/checks/*.json*", "shards", "tensorboard", "trackers.json")
+"""What tells the folder of an audit, also of one that was interrupted."""
+
+
+def claim(out: Path, *, several: bool, data: object = None) -> None:
     """Refuse a folder that holds something else, and one that cannot be written to, before anything is measured."""
     writable_folder(out)
     require(not (out / "run.yaml").exists(), f"{out} holds a training run; choose another --out for the audit")
     single = several and (out / "findings.json").exists()
     require(not single, f"{out} holds the audit of a single model; choose another --out for several")
+    refuse_foreign(out, OWN, data=data)
 
 
 def write_audit(

@@ -161,7 +161,7 @@ def _audit(
     seconds = None if request.budget is None else parse_budget(request.budget)
     place, started = None if out is None else Path(out), time.monotonic()
     if place is not None:
-        claim(place, several=len(given) > 1)
+        claim(place, several=len(given) > 1, data=request.data)
     said: list[Note] = []
     line = tell or (lambda text: None)
 

@@ -32,15 +32,17 @@ from holdfast.comparisons.single_run import (
 )
 from holdfast.data import Dataset
 from holdfast.data.given_items import name_of
+from holdfast.data.result_folders import refuse_foreign
 from holdfast.data.usable_data import admitted
 from holdfast.errors import HoldfastError, require
 from holdfast.executors import Executor, make_executor
 from holdfast.executors.executor_protocol import ThisProcess
 from holdfast.executors.leases import run_folder, sweep_all
+from holdfast.files import LOCK
 from holdfast.reports import RunFiles, read_runs, write_findings, write_report
 from holdfast.reports.arms import Arm
 from holdfast.reports.report_tables import BASELINE, ROLE
-from holdfast.reports.run_files import FINDINGS, is_run
+from holdfast.reports.run_files import COMPARISON, FINDINGS, is_run
 from holdfast.settings import (
     DATA_READING_KEYS,
     DataSettings,
@@ -144,6 +146,7 @@ def carry_out(
     progress = progress or Progress()
     require(seeds >= 1, f"seeds must be >= 1, got {seeds}")
     require(not is_run(out), f"{out} is a run itself; choose another --out, a folder to put runs into")
+    refuse_foreign(out, (COMPARISON, "*/run.yaml", f"*/{LOCK}"), data=plan.baseline.settings.data.name)
     jobs = [job for cell in plan.cells for job in _jobs(cell, out, seeds, anew=overwrite)]
     if not overwrite:
         for _, job, folder in jobs:

@@ -67,7 +67,8 @@ def run(
     data: ready-made; by default what the settings name.
     """
     tracking = Tracking.of(settings.loop, note=(progress or Progress()).note)  # refuses what is not installed
-    with claim(out, resume=resume, overwrite=overwrite) as folder, tracking:
+    own = claim(out, resume=resume, overwrite=overwrite, data=settings.data.name)
+    with own as folder, tracking:
         result = train(settings, data=data, out=folder, progress=progress, tracking=tracking)
         data, loop = result.data, result.settings.loop
         if data.test is not None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.comparisons.comparison_result import Tuning, write_tuning
+from holdfast.comparisons.comparison_result import BEST, Tuning, write_tuning
 from holdfast.comparisons.optuna_study import (
     MOST_RETRIES,
     SearchTask,
@@ -25,6 +25,7 @@ from holdfast.comparisons.optuna_study import (
 from holdfast.comparisons.recipes import read_recipe
 from holdfast.comparisons.search_space import Space, check_space, default_space, given_space
 from holdfast.comparisons.single_run import require_groups
+from holdfast.data.result_folders import refuse_foreign
 from holdfast.errors import HoldfastError, require
 from holdfast.executors import Crashed, Executor, WorkerDied, make_executor
 from holdfast.executors.executor_protocol import ThisProcess
@@ -107,6 +108,7 @@ def search(
         require_groups(name, found)
     base = choose_ahead(base).settings  # the same for all trials, and what ranges lie around
     space = default_space(base) if space is None else space
+    refuse_foreign(out, (BEST, "study.db", "*/run.yaml"), data=base.data.name)
     out.mkdir(parents=True, exist_ok=True)
     executor = make_executor(where, device=base.loop.device, calls=wanted.trials)
     alone, seconds = isinstance(executor, ThisProcess), None if wanted.minutes is None else 60 * wanted.minutes

@@ -247,7 +247,7 @@ def describe(
     """
     how = replace(DESCRIBE_TRAINING, **training)
     check_projection(projection)
-    place = None if out is None else claim_folder(out, check="describe")
+    place = None if out is None else claim_folder(out, check="describe", data=data)
     device = resolve_device(how.device)
     where: dict[str, Any] = {"root": how.root, "confine": how.confine, "columns": how.columns}
     if detector is not None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.data.loaders import Images, check_images, evaluation_batch
+from holdfast.data.result_folders import refuse_foreign
 from holdfast.data.splits import Split
 from holdfast.data.unlabelled_images import ImageSource, open_unlabelled
 from holdfast.detect.detectors import FUSED, check_scores, make_detector
@@ -81,6 +82,7 @@ def fit(
     if own.out is not None or own.run is not None:
         place = writable_folder(Path(own.run or "") / DETECTOR_FOLDER if own.out is None else own.out)
         require(not (place / CARD).exists(), f"{place} holds a detector already; choose another place")
+        refuse_foreign(place, (), data=data)
     device = resolve_device(str(training.device))
     if classifier is not None:
         device = ClassifierExtractor(classifier).device

@@ -20,6 +20,7 @@ from torch import Tensor
 from holdfast.data.anomalies import holds_anomalies, read_anomalies
 from holdfast.data.images import Unreadable, png
 from holdfast.data.loaders import evaluation_batch, float_batches
+from holdfast.data.result_folders import refuse_foreign
 from holdfast.data.splits import Split
 from holdfast.data.tables import growing_table
 from holdfast.data.unlabelled_images import ImageSource, has_parts, open_unlabelled, takes_columns
@@ -133,7 +134,7 @@ def evaluate(
     1.0
     """
     read = ReadSettings(**reading)
-    place = None if out is None else claim_folder(out, check="detect")
+    place = None if out is None else claim_folder(out, check="detect", data=normal)
     fitted = load_fitted(detector, device=read.device)
     opened = partial(open_unlabelled, usual="test", shape=fitted.shape, note=note)
     if read.skip_unreadable:
@@ -244,8 +245,11 @@ def summary_text(found: Sequence[Finding]) -> str:
     )
 
 
-def claim_folder(out: str | Path, *, check: str) -> Path:
-    """A folder for findings of one check and their report, checked before any work; its own old ones may be there."""
+def claim_folder(out: str | Path, *, check: str, data: object = None) -> Path:
+    """A folder for findings of one check and their report, checked before any work; its own old ones may be there.
+
+    data: whose folder is refused.
+    """
     folder = writable_folder(out)
     require(not (folder / "run.yaml").exists(), f"{folder} holds a training run; choose another --out")
     there = [name for name in (FINDINGS, PAGE) if (folder / name).exists()]
@@ -253,6 +257,7 @@ def claim_folder(out: str | Path, *, check: str) -> Path:
         not there or _only_of(check, folder / FINDINGS),
         f"{folder} holds {' and '.join(there)} of something else; choose another --out",
     )
+    refuse_foreign(folder, (FINDINGS, PAGE), data=data)
     return folder
 
 

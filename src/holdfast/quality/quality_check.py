@@ -16,6 +16,7 @@ from holdfast.data.data_check import DataSample, DataScan, DuplicateSamples, sca
 from holdfast.data.images import THUMBNAIL, decode, png
 from holdfast.data.item_split import ItemSplit
 from holdfast.data.load_data import with_size
+from holdfast.data.result_folders import refuse_foreign
 from holdfast.data.splits import Dataset, FileSplit
 from holdfast.data.tables import growing_table
 from holdfast.data.usable_data import UNREADABLE_CSV, write_unreadable
@@ -90,7 +91,7 @@ def check_data(data: Any, *, progress: bool | Progress | None = None, **settings
     (True, 122, 0)
     """
     own = QualitySettings(**settings)
-    place = None if own.out is None else claim_check_folder(own.out, overwrite=own.overwrite)
+    place = None if own.out is None else claim_check_folder(own.out, overwrite=own.overwrite, data=data)
     shown = make_progress(progress)
     with shown:
         scan = scan_data(data, near=own.near, shown=partial(_show, shown), **own.reading())
@@ -140,7 +141,7 @@ SHOWN = 40
 SHOWN_FILES = 200
 
 
-def claim_check_folder(out: str | Path, *, overwrite: bool) -> Path:
+def claim_check_folder(out: str | Path, *, overwrite: bool, data: object = None) -> Path:
     """The folder, refused before any work where it holds something that must not be replaced."""
     folder = writable_folder(out)
     require(not (folder / "run.yaml").exists(), f"{folder} holds a training run; choose another --out")
@@ -149,6 +150,7 @@ def claim_check_folder(out: str | Path, *, overwrite: bool) -> Path:
     require(overwrite or not there, f"{folder} holds {', '.join(there)}; give --overwrite, or choose another --out")
     foreign = FINDINGS in there and PAGE not in there
     require(not foreign, f"{folder / FINDINGS} is not of a data check; choose another --out")
+    refuse_foreign(folder, own, data=data)
     for name in there:
         (folder / name).unlink()  # none of an earlier check is to be taken for one of this
     return folder

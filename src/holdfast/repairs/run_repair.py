@@ -137,7 +137,7 @@ def repair(
         else folder.with_name(f"{folder.resolve().name}-{'calibrated' if by == 'none' else by}")
     )
     require(place.resolve() != folder.resolve(), f"out {place} is the run itself, which is kept; choose another")
-    with claim(place, overwrite=own.overwrite) as claimed:
+    with claim(place, overwrite=own.overwrite, data=source_name(folder, data)) as claimed:
         notes = [*held.notes]
         layer = fit_layer(by, stored, first, own)
         notes += layer.notes

@@ -11,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from holdfast.data import Dataset, load
+from holdfast.data.result_folders import refuse_foreign
 from holdfast.devices import kernels, resolve_device
 from holdfast.errors import HoldfastError, require
 from holdfast.files import writable_folder
@@ -81,6 +82,8 @@ def find_shortcuts(
         os.path.join(source, "run.yaml")
     ):  # Path.is_file may raise
         run = Path(source)
+    if folder is not None:
+        refuse_foreign(folder, (CSV, JSON, PAGE), data=source if run is None else data)
     require(run is not None or not reuse, f"reuse needs the folder of a run, and {source} is not one")
     require(not (reuse and isinstance(model, nn.Module)), "reuse and a model of your own exclude each other; give one")
     base, dataset, own = _open(source, run, data, loading, model=model)

@@ -150,7 +150,7 @@ def _train(
     claimed: AbstractContextManager[RunFolder | None] = (
         nullcontext(None if quiet else out)  # type: ignore[arg-type]
         if out is None or quiet or isinstance(out, RunFolder)
-        else claim(out, resume=resume, overwrite=overwrite)
+        else claim(out, resume=resume, overwrite=overwrite, data=settings.data.name)
     )
     watched: AbstractContextManager[Tracking] = (
         nullcontext(tracking or Tracking()) if quiet or tracking is not None else Tracking.of(loop, note=progress.note)

@@ -19,6 +19,7 @@ import torch
 import yaml
 
 import holdfast
+from holdfast.data.result_folders import refuse_foreign
 from holdfast.errors import HoldfastError, require
 from holdfast.files import exists, locked, why_unwritten, write_atomic
 from holdfast.settings import SAME_NUMBERS, TrainSettings, build, flatten, handed_over, read_environment, read_yaml
@@ -160,15 +161,19 @@ class RunFolder:
 
 
 @contextmanager
-def claim(path: str | Path, *, resume: bool = False, overwrite: bool = False) -> Iterator[RunFolder]:
+def claim(
+    path: str | Path, *, resume: bool = False, overwrite: bool = False, data: object = None
+) -> Iterator[RunFolder]:
     """A run folder that is this process's alone, to continue its run, to replace it, or to fill an empty one.
 
-    Should the block fail before the first checkpoint, the folder is left as it was found.
+    data: what is trained on; a folder of it is refused, and so is one that holds other files and no run. Should the
+    block fail before the first checkpoint, the folder is left as it was found.
     """
     require(not (resume and overwrite), "resume and overwrite exclude each other; give one of them")
     named = isinstance(path, (str, os.PathLike)) and os.fspath(path) != ""
     require(named, f"out must name a folder, got {path!r}; give one such as 'runs/mine'")
     folder = RunFolder(Path(path), resume=resume)
+    refuse_foreign(folder.path, (*OWNED, ASIDE), data=data)
     missing = [place for place in (folder.path, *folder.path.parents) if not exists(place)]
     with ExitStack() as undo:
         undo.callback(_remove_empty, missing)
