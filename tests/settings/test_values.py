@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from ast import literal_eval
 from dataclasses import fields
 from typing import Any
 
@@ -60,6 +62,22 @@ def test_so_is_every_number_of_a_method_or_ascent(kind: str, name: str, setting:
 def test_flags_name_the_value(words: list[str], message: str) -> None:
     with pytest.raises(HoldfastError, match=message):
         parse_train(words)
+
+
+@pytest.mark.parametrize(
+    ("given", "form"),
+    [
+        ({"ascent.rho": 0.1}, "ascent={'name': 'sam', 'rho': 0.1}"),
+        ({"ascent_rho": 0.1}, "ascent={'name': 'sam', 'rho': 0.1}"),
+        ({"ascent": "asam", "ascent.rho": 0.1}, "ascent={'name': 'asam', 'rho': 0.1}"),
+        ({"method": {"name": "mixup"}, "method_alpha": 0.2}, "method={'name': 'mixup', 'alpha': 0.2}"),
+    ],
+)
+def test_a_flag_of_a_part_is_refused_with_the_form_that_works(given: dict[str, Any], form: str) -> None:
+    with pytest.raises(HoldfastError, match=f"unknown settings key .*; a setting of the .*: {re.escape(form)}$"):
+        build(TrainSettings, given)
+    kind, _, value = form.partition("=")
+    build(TrainSettings, {kind: literal_eval(value)})
 
 
 def test_what_is_finite_passes_unchanged() -> None:

@@ -204,6 +204,8 @@ def build(settings: type[T], values: Mapping[str, Any], *, where: str = "setting
     """
     hints, leaves = _hints(settings), _leaves(settings)  # type: ignore[arg-type]
     for key in values:
+        if key not in leaves:
+            _refuse_flag_of_part(hints, key, values, where)
         require_known(f"{where} key", key, leaves, listed_by=LISTED_BY)
     made: dict[str, Any] = {}
     for f in fields(settings):  # type: ignore[arg-type]
@@ -215,6 +217,22 @@ def build(settings: type[T], values: Mapping[str, Any], *, where: str = "setting
         elif f.name in values:
             made[f.name] = convert(values[f.name], kind, group if f.name == "name" else f.name)
     return settings(**made)
+
+
+def _refuse_flag_of_part(hints: Mapping[str, Any], key: object, values: Mapping[str, Any], where: str) -> None:
+    """Refuse a setting of a method or an ascent that is named as its flag is (``ascent.rho``): outside of the command
+    line it goes with the name of the part."""
+    for group, kind in hints.items():
+        inner = str(key).removeprefix(group).lstrip("._")
+        if inner == str(key) or not (isinstance(kind, type) and issubclass(kind, Choice)):
+            continue
+        named, known = values.get(group), kind.registry
+        taken_by = [name for name in known if any(f.name == inner for f in fields(known[name].made))]
+        given = dict(named) if isinstance(named, Mapping) else {"name": named} if isinstance(named, str) else {}
+        if taken_by:
+            form = {"name": taken_by[0]} | given | {inner: values[key]}  # type: ignore[index]
+            hint = f"a setting of the {group} goes with its name: {group}={cut(repr(form))}"
+            raise HoldfastError(f"unknown {where} key {brief(key)}; {hint}")
 
 
 def split_off(settings: type[T], values: Mapping[str, Any]) -> tuple[T, dict[str, Any]]:

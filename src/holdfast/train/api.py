@@ -57,7 +57,8 @@ def fit(
     as its folder or as :func:`fit` returned it, to start from its weights; a module of your own that maps images in
     [0, 1] to logits; or a class or function that makes one, called with ``num_classes`` where it takes that. out: the
     run folder; without one nothing is written. settings: all others, with the names and defaults of ``holdfast
-    train``'s flags.
+    train``'s flags. Those of the method and the ascent go with its name: ``ascent={"name": "sam", "rho": 0.1}`` is
+    ``--ascent sam --ascent.rho 0.1``.
 
     For a module of your own, the folder gets the weights (a state dict in model.safetensors) but not the code that
     builds it: load the state dict into your module to use it. Methods with an auxiliary network train a copy of it, or
