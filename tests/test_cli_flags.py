@@ -99,7 +99,7 @@ def test_gates_and_settings_leave_the_model_alone(
 ) -> None:
     """KEY=VALUE words are told from a model wherever they stand."""
     assert main(["audit", *(word for part in words for word in part)]) == 2
-    assert "runs/none is not a run" in capsys.readouterr().err
+    assert "model runs/none does not exist" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["train", "audit"])

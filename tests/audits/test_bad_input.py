@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from holdfast.audits.run_audit import audit
 from holdfast.audits.subject import draw
 from holdfast.cli import main
+from holdfast.errors import HoldfastError
 from tests.audits.nearest import MODEL, QUICK
 
 LONG = "x" * 300
@@ -32,6 +34,7 @@ LONG = "x" * 300
         ([MODEL, "--data", "coloured-digits", "--budget", "soon"], "such as 90s, 5m or 1h, got 'soon'"),
         ([MODEL, "--data", "colored-digit"], "did you mean 'coloured-digits'"),
         ([MODEL], "no data was given"),
+        (["runs/nope", "--checks", "accuracy"], "model runs/nope does not exist (there is no folder runs)"),
         (["--data", "digits"], "give either MODEL or --predictions FILE"),
         ([MODEL, "--predictions", "x.csv"], "not both"),
         (["python:nearest:nothing", *QUICK], "nothing"),
@@ -68,6 +71,13 @@ def test_bad_input_exits_with_2_and_leaves_nothing(
     assert message in err
     assert "Traceback" not in err
     assert {p.name for p in folder.iterdir()} <= {"nearest.py", "__pycache__"}
+
+
+def test_a_run_that_is_not_there_is_said_before_its_missing_data(folder: Path) -> None:
+    with pytest.raises(HoldfastError, match="model runs/nope does not exist"):
+        audit("runs/nope", checks=["accuracy"])
+    with pytest.raises(HoldfastError, match="no data was given; name it with --data"):
+        audit(MODEL, checks=["accuracy"])
 
 
 @pytest.mark.parametrize(

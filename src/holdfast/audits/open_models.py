@@ -34,6 +34,7 @@ from holdfast.data.unlabelled_images import resized
 from holdfast.errors import HoldfastError, require
 from holdfast.models import LoadedModel, open_model
 from holdfast.models.adapters import Normalised
+from holdfast.models.resolution import find_source
 from holdfast.models.source_types import Preprocessing, both_sides
 from holdfast.models.weights import hash_tensors
 from holdfast.parts import CHECKS
@@ -99,6 +100,9 @@ def open_all(
     require(
         bool(given), "no model was given; try: holdfast audit timm:resnet18.a1_in1k --data DATA, or --predictions FILE"
     )
+    for one in given if request.data is None else ():
+        if isinstance(one, str):
+            find_source(one)  # a model that does not exist is the first thing to say
     require(request.data is not None, "no data was given; name it with --data")
     open_set = opener(request, given)
     terms = terms_of_all(given, request, open_set, lambda text: tell("", Note("data-terms", text)))

@@ -106,6 +106,10 @@ def audit(words: list[str]) -> int:
         require_data(data)
     elif spec is not None:
         own = data_of_run(spec)
+        if own is None:  # a model that does not exist is the first thing to say
+            from holdfast.models.resolution import find_source
+
+            find_source(spec)
         require(own is not None, f"no data was given; name it with --data ({spec} is not a run, which knows its own)")
         data = own[0] if own else None
     from holdfast.audits import (
