@@ -398,6 +398,7 @@ def test_a_cpu_generator_gives_the_same_on_the_gpu(name: str) -> None:
     [
         ({"name": "snw", "severity": 1}, "unknown corruption 'snw'; did you mean 'snow'?"),
         ({"name": "snow", "severity": 6}, "severity must be 1, 2, 3, 4 or 5, got 6"),
+        ({"name": "gausian"}, "unknown corruption 'gausian'; did you mean 'gaussian'"),
         ({"name": "snow"}, r"give either severity \(1..5\) or strength"),
         ({"name": "rotation", "strength": -1.0}, "strength must be >= 0, got -1.0"),
         ({"name": "snow", "strength": 1.0}, "unknown corruption 'snow'"),

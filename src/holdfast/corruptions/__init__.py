@@ -84,6 +84,7 @@ def corrupt(
     >>> [round(value, 2) for value in (bright.min().item(), bright.max().item())]
     [0.65, 0.65]
     """
+    find_corruption(name)  # a name that is not known is said before what its amount must be
     require((severity is None) != (strength is None), "give either severity (1..5) or strength (>= 0)")
     fits = x.ndim == 4 and x.shape[1] in (1, 3) and x.is_floating_point()
     require(fits, f"images must be float (B, 1 or 3, H, W), got {x.dtype} {tuple(x.shape)}")
