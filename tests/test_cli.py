@@ -200,6 +200,7 @@ def test_weights_from_a_file_win_over_a_recipe_that_asks_for_published_ones(
         (["train", *QUICK, "--data", "cifar10", "--root", "r" * 300], "File name too long"),
         (["train", *QUICK, "--labels", "100", "--method", "fixmatch", "--unlabeled", "u" * 300], "File name too long"),
         (["compare", *QUICK, "--out", "r" * 300], "File name too long"),
+        (["train", "emoji", *QUICK], "train takes options alone, got 'emoji'; if that is the data, write --data emoji"),
         (["train", "--config", "", *QUICK], "--config is empty; give it a value or leave it out"),
         (["train", "--recipe=", *QUICK], "--recipe is empty"),
         (["audit", "", "--data", "digits"], "an argument is empty"),

@@ -115,6 +115,8 @@ def parse_train(
     instead of a recipe's."""
     from holdfast.comparisons.recipes import read_recipe
 
+    loose = words[0] if words and not words[0].startswith("-") else ""
+    require(not loose, f"{called} takes options alone, got {loose!r}; if that is the data, write --data {loose}")
     layers: list[dict[str, Any]] = []
     out = peek(words, "--out")
     if "--resume" in words and out and exists(Path(out) / "run.yaml"):
