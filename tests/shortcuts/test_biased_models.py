@@ -11,7 +11,7 @@ from holdfast.settings import TrainSettings, build
 from holdfast.shortcuts.biased_models import EpochScorer, held_out_logits, relative_difficulty, train_biased_model
 from holdfast.shortcuts.search import biased_training
 from holdfast.train.progress import Progress
-from tests.conftest import make_data
+from tests.conftest import Heard, make_data
 
 
 def test_relative_difficulty_is_lffs_weight() -> None:
@@ -83,3 +83,13 @@ def test_what_a_biased_model_says_of_others_is_the_same_without_the_debiased_one
     torch.testing.assert_close(said[1], said[-1])
     torch.testing.assert_close(said[2], said[-2])
     torch.testing.assert_close(said[3], (said[-2] + said[-3]) / 2)
+
+
+def test_what_is_shown_of_a_half_is_the_biased_model_and_not_the_layer_beside_it() -> None:
+    heard, cpu = Heard(), torch.device("cpu")
+    training = biased_training(96, epochs=8, batch_size=16, device="cpu")
+    held_out_logits(training, make_data(), make_data(8).train, views=lambda x, mean: (x,), device=cpu, progress=heard)
+    losses = [record["train_loss"] for record in heard.records]
+    assert not any("train_accuracy" in record for record in heard.records)
+    assert losses == sorted(losses, reverse=True)
+    assert losses[-1] < losses[0] / 2

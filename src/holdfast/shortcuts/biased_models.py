@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from holdfast.data.splits import Dataset, Split
 from holdfast.devices import autocast, kernels, memory_format
 from holdfast.errors import HoldfastError
 from holdfast.methods import State
+from holdfast.methods.lff import Lff
 from holdfast.module_state import evaluating
 from holdfast.rng import derive
 from holdfast.settings import TrainSettings
@@ -60,6 +61,16 @@ def train_biased_model(
     return replace(scorer.result(), difficulty=difficulty, debiased=model.eval())
 
 
+class _Alongside(Lff):
+    """LfF that does not measure the network trained alongside the biased one: how often a stand-in is right tells
+    nothing."""
+
+    measures: ClassVar[tuple[str, ...]] = ()
+
+    def measured(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        return ()
+
+
 def held_out_logits(
     settings: TrainSettings,
     data: Dataset,
@@ -90,8 +101,9 @@ def held_out_logits(
 
     def add(epoch: int, _: nn.Module) -> dict[str, float]:
         nonlocal logits
+        shown = {"train_loss": float(state.biased_average.nanmean())}  # the biased model's, not that of the layer
         if epoch <= loop.epochs - counted:
-            return {}
+            return shown
         parts = []
         with torch.no_grad(), evaluating(state.biased), autocast(loop.precision, device):
             for batch in loader.batches(everything):
@@ -99,12 +111,13 @@ def held_out_logits(
                 parts.append(torch.stack([state.biased(view).float() for view in seen]).cpu())
         now = torch.cat(parts, 1) / counted
         logits = now if not len(logits) else logits + now
-        return {}
+        return shown
 
     with _seeded(settings, device):
         _, state = _prepared(settings, data)
         torch.manual_seed(derive(loop.seed, "model"))
         alongside = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(data.shape[0], data.num_classes))
+        settings = replace(settings, method=_Alongside(**vars(settings.method)))
         with progress:
             Trainer(settings, data, alongside, state, device=device, folder=None, progress=progress, measure=add).run()
     return logits
