@@ -45,6 +45,22 @@ def test_nothing_is_said_where_everything_is_given(tmp_path: Path) -> None:
     assert run.settings.schedule.warmup == 0
 
 
+@pytest.mark.parametrize(
+    ("given", "warning"),
+    [
+        ({"lr": 0.0}, "lr is 0, so the weights stay as they are; give another --lr, or leave it out"),
+        ({"lr": 0.1, "warmup": 2}, "warmup 2 does not end within 2 epochs, so the learning rate never reaches 0.1;"),
+        ({"lr": 0.1, "warmup": 1.9}, ""),
+    ],
+)
+def test_a_rate_that_trains_nothing_or_never_reaches_its_peak_is_warned_of(given: dict[str, Any], warning: str) -> None:
+    shown = Heard()
+    fit(make_data(), progress=shown, **SHORT, **given)  # type: ignore[arg-type]
+    found = [note for note in shown.notes if note.startswith("warning: ")]
+    assert len(found) == bool(warning)
+    assert all(note.startswith(f"warning: {warning}") for note in found)
+
+
 def test_the_chosen_values_given_by_hand_train_the_same(tmp_path: Path) -> None:
     chosen = fit(make_data(), **SHORT)
     assert chosen.chosen is not None

@@ -4,7 +4,7 @@ open. Open this file to change how these are made, or what is refused because th
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -96,7 +96,7 @@ def prepare(
         network = check_module(own_network(), data, resolve_device(loop.device), precision=loop.precision)
     chosen = choose(settings, data, network, own=model is not None)
     settings = chosen.settings
-    for said in filter(None, (str(chosen), chosen.device_note)):
+    for said in filter(None, (str(chosen), chosen.device_note, *_useless_rates(settings))):
         progress.note(said)
 
     def new_network() -> nn.Module:
@@ -117,6 +117,17 @@ def prepare(
         unlabeled=None if data.unlabeled is None else data.unlabeled.read(torch.arange(len(data.unlabeled))),
     )
     return Prepared(settings, network, built, method_of(settings).start(context), chosen)
+
+
+def _useless_rates(settings: TrainSettings) -> Iterator[str]:
+    """Warnings of a learning rate that trains nothing, or never reaches its peak. They are not refused: a rate of 0
+    shows what a training starts from, and a recipe's warm-up may meet a short trial."""
+    lr, warmup, epochs = settings.optimizer.lr, settings.schedule.warmup or 0.0, settings.loop.epochs
+    if lr == 0:
+        yield "warning: lr is 0, so the weights stay as they are; give another --lr, or leave it out"
+    elif warmup >= epochs:
+        end = f"warmup {warmup:g} does not end within {epochs} epoch{'s' * (epochs > 1)}"
+        yield f"warning: {end}, so the learning rate never reaches {lr:g}; give a shorter --warmup, or more --epochs"
 
 
 def _check_pretraining(settings: TrainSettings, model: OwnModel | None = None) -> None:
