@@ -110,7 +110,8 @@ def test_a_restartable_command_says_whether_it_starts_or_goes_on(
     assert main(words) == 0
     again = said(capsys)[1]
     assert "starting one" not in again
-    assert "continuing at step 3" in again
+    assert "this run is already finished, at step 3; nothing is left to train" in again
+    assert "continuing" not in again
 
 
 def test_flags_win_over_the_file_and_the_file_over_the_recipe(tmp_path: Path) -> None:

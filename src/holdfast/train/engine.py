@@ -121,6 +121,10 @@ class Trainer:
             while self.at.stage < len(stages):
                 stage = stages[self.at.stage]
                 self.now = self._enter(stage, resumed)
+                if resumed is not None:
+                    over = self.at.stage + 1 == len(stages) and self._stage_over(True)
+                    done = f"this run is already finished, at step {self.at.step}; nothing is left to train"
+                    self.progress.note(done if over else f"continuing at step {self.at.step}")
                 resumed = None
                 with self.method.attached(self.state, self.now.trainee):
                     while not self._stage_over(final := self.at.stage + 1 == len(stages)):
@@ -407,5 +411,4 @@ class Trainer:
             self.meters.load_state_dict(state["meters"])
         if self.folder is not None:
             self.folder.rewrite_metrics(self.history)
-        self.progress.note(f"continuing at step {self.at.step}")
         return state
