@@ -12,8 +12,11 @@ import pytest
 
 from holdfast.cli import main
 from holdfast.cli.compare import plan_comparison
-from holdfast.reports import read_runs
+from holdfast.comparisons.comparison_result import Comparison, write_comparison
+from holdfast.reports import RunFiles, read_runs
+from holdfast.reports.arms import Arm
 from holdfast.settings import flatten
+from holdfast.types import Finding
 
 QUICK = ["--recipe", "erm/coloured-digits", "--epochs", "1", "--device", "cpu", "--quiet"]
 
@@ -56,6 +59,26 @@ def test_an_epoch_chosen_on_the_test_set_is_marked_wherever_its_numbers_are(
         assert main(["train", *QUICK, "--select", rule, "--out", str(tmp_path / rule)]) == 0
         told = " ".join(capsys.readouterr().out.split())
         assert ("the epoch was chosen on the test set" in told) == (rule == "oracle-test")
+
+
+def test_a_shortcut_upside_down_is_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shares = {"erm": (1.0, 0.02), "logit-correction": (0.15, 0.94)}
+    groups = [
+        Arm.of(name, [RunFiles(name, data={"classes": ["a", "b"]}, findings=(
+            Finding("groups", "bias_aligned_accuracy", aligned, 100, aligned - 0.05, aligned + 0.05),
+            Finding("groups", "bias_conflicting_accuracy", other, 100, other - 0.05, other + 0.05),
+        ))])
+        for name, (aligned, other) in shares.items()
+    ]  # fmt: skip
+    done = Comparison(tmp_path, tuple(groups), None, "no cell is chosen", {})
+    write_comparison(done)
+    (warning,) = json.loads((tmp_path / "comparison.json").read_text())["warnings"]
+    assert warning["code"] == "shortcut-upside-down"
+    monkeypatch.setattr("holdfast.comparisons.running.carry_out", lambda *_, **__: done)
+    assert main(["compare", *QUICK, "--methods", "erm", "logit-correction"]) == 0
+    assert "warning: logit-correction turned the shortcut upside down: 15.0 % on" in capsys.readouterr().err
 
 
 def test_flags_become_cells() -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from statistics import harmonic_mean
 
 import pytest
 
 from holdfast.reports import RunFiles
+from holdfast.reports.arms import arms
 from holdfast.reports.findings_file import CheckRecord
 from holdfast.reports.html import render
+from holdfast.reports.next_steps import next_steps
+from holdfast.reports.report_tables import turned_upside_down
 from holdfast.types import Finding
 from tests.reports.fake_runs import COLOURS, png
 from tests.reports.page import Page
@@ -229,7 +233,10 @@ def test_a_failure_on_unmodified_images_comes_before_a_larger_one_under_attack()
     assert "but 67.7 % bias-conflicting accuracy" in Page(render([run])).text("h1")[0].replace("\u00a0", " ")
 
 
-SKILL = {"erm": (0.98, 0.445), "lff": (0.9, 0.677), "group-dro": (0.9, 0.6), "jtt": (0.95, 0.5)}
+SKILL = {
+    "erm": (0.98, 0.445), "lff": (0.9, 0.677), "group-dro": (0.9, 0.6), "jtt": (0.95, 0.5),
+    "logit-correction": (0.152, 0.946),
+}  # fmt: skip
 
 
 def trained(method: str, seed: int, *, spread: float = 0.01) -> RunFiles:
@@ -248,10 +255,15 @@ def trained(method: str, seed: int, *, spread: float = 0.01) -> RunFiles:
         (("erm", "lff", "jtt"), 3,
          "Plain training (erm) relies on a shortcut: 98.0 ± 1.0 % on bias-aligned samples, but 44.5 ± 1.0 % on "
          "bias-conflicting ones. On these, lff, the best of 2 others, reaches 67.7 ± 1.0 % (+23.2 points, over 3 "
-         "seeds) without group labels."),
+         "seeds) without group labels. On bias-aligned samples it has 90.0 ± 1.0 % (-8.0 points, over 3 seeds)."),
         (("erm", "group-dro"), 1,
          "Plain training (erm) relies on a shortcut: 97.0 % on bias-aligned samples, but 43.5 % on bias-conflicting "
-         "ones. On these, group-dro reaches 59.0 % (+15.5 points, one seed)."),
+         "ones. On these, group-dro reaches 59.0 % (+15.5 points, one seed). On bias-aligned samples it has 89.0 % "
+         "(-8.0 points, one seed)."),
+        (("erm", "jtt"), 3,
+         "Plain training (erm) relies on a shortcut: 98.0 ± 1.0 % on bias-aligned samples, but 44.5 ± 1.0 % on "
+         "bias-conflicting ones. On these, jtt reaches 50.0 ± 1.0 % (+5.5 points, over 3 seeds) without group "
+         "labels."),
     ],
 )  # fmt: skip
 def test_a_comparison_tells_the_story_against_plain_training(methods: tuple[str, ...], seeds: int, said: str) -> None:
@@ -264,9 +276,52 @@ def test_a_comparison_names_the_shortcut_where_the_data_does() -> None:
     runs = [replace(trained(method, seed), data=named) for method in ("erm", "lff") for seed in range(3)]
     (said,) = Page(render(runs)).text("h1")
     assert said.startswith("Plain training (erm) relies on colour: ")
-    assert said.endswith(" without colour labels.")
+    assert " without colour labels. " in said
     long = [replace(run, data={**named, "group_attribute": "x" * 400}) for run in runs]
     assert Page(render(long)).text("h1")[0].startswith("Plain training (erm) relies on a shortcut: ")
+
+
+def on_both(method: str, seed: int, classes: int = 2) -> RunFiles:
+    """With the harmonic mean of both sides, and with classes, so that chance is known."""
+    run = trained(method, seed)
+    aligned, other = (f.value or 0.0 for f in run.findings[1:])
+    mean = Finding("groups", "harmonic_mean", harmonic_mean([aligned, other]), 600, 0.0, 1.0)
+    data = {"name": "digits", "classes": [str(i) for i in range(classes)]}
+    return replace(run, data=data, findings=(*run.findings, mean), folder=f"runs/{run.name}")
+
+
+def test_the_best_is_best_on_both_sides() -> None:
+    """Logit correction has the highest accuracy on bias-conflicting samples, and loses nearly all others."""
+    runs = [on_both(method, seed, 10) for method in ("erm", "logit-correction", "lff") for seed in range(3)]
+    (said,) = Page(render(runs)).text("h1")
+    assert "On these, lff, the best of 2 others by the harmonic mean of both, reaches 67.7" in said
+    (step,) = next_steps(runs)
+    assert "Audit lff, the best here, against erm." in step.why
+    unmarked = [run for run in runs if run.settings["method"] != "erm"]
+    (said,) = Page(render(unmarked)).text("h1")
+    assert said.startswith("lff is ahead in the harmonic mean of bias-aligned and bias-conflicting accuracy: ")
+
+
+def test_a_shortcut_upside_down_is_no_gain() -> None:
+    """Of two classes, 15 % on bias-aligned samples is worse than guessing: what is learned is the shortcut."""
+    runs = [on_both(method, seed) for method in ("erm", "logit-correction") for seed in range(3)]
+    page = Page(render(runs))
+    (said,) = page.text("h1")
+    assert said.replace("\u00a0", " ") == (
+        "Plain training (erm) relies on a shortcut: 98.0 ± 1.0 % on bias-aligned samples, but 44.5 ± 1.0 % on "
+        "bias-conflicting ones. logit-correction turned the shortcut upside down: 15.2 ± 1.0 % on bias-aligned "
+        "samples, where guessing has 50.0 %, and 94.6 ± 1.0 % on bias-conflicting ones. Read the warning first."
+    )
+    (step,) = next_steps(runs)
+    assert [command.line for command in step.commands] == ["holdfast audit runs/erm-0"], "what failed is not the best"
+    _, turned = arms(runs)
+    note = turned_upside_down(turned)
+    assert note is not None
+    assert (note.code, note.level) == ("shortcut-upside-down", "warning")
+    assert note.remedy
+    _, better = arms([on_both(method, 0) for method in ("erm", "lff")])
+    _, of_ten = arms([on_both(method, 0, 10) for method in ("erm", "logit-correction")])
+    assert turned_upside_down(better) is turned_upside_down(of_ten) is None, "guessing of ten classes has 10 %"
 
 
 def test_pictures_are_of_the_model_that_the_sentence_begins_with() -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from statistics import fmean
 
 from rich.console import Console, RenderableType
 
 from holdfast.reports import RunFiles, comparison_table, findings_table
-from holdfast.reports.arms import arms
+from holdfast.reports.arms import ALIGNED, Spread, arms
 from holdfast.reports.html import render
 from holdfast.reports.renderings import paired_console
+from holdfast.reports.report_tables import paired_table
 from tests.reports.fake_runs import finding
 from tests.reports.page import Page
 
@@ -46,6 +48,15 @@ def test_a_narrow_terminal_cuts_nothing_off(runs: list[RunFiles]) -> None:
         for width in (80, 50):
             narrow, wide = (sorted("".join(printed(table, width=w).split()).replace("─", "")) for w in (width, 200))
             assert narrow == wide
+
+
+def test_a_comparison_shows_what_a_gain_costs(runs: list[RunFiles]) -> None:
+    erm, lff = arms(runs)
+    table = paired_table([erm, lff], erm)
+    titles = [column.title for column in table.columns]
+    assert titles[1:4] == ["clean accuracy, %", "bias-aligned, %", "bias-conflicting, %"]
+    assert table.rows[1][2].value == fmean(Spread.of(lff.found[ALIGNED]).values)
+    assert "bias-aligned, %" in printed(paired_console([erm, lff], erm))
 
 
 def test_markup_and_escapes_in_names_do_nothing() -> None:

@@ -139,6 +139,13 @@ def test_the_interval_is_that_of_the_paired_t_test() -> None:
     assert difference([0.7], [0.6]).low is None
 
 
+def test_no_interval_is_of_differences_that_two_shares_cannot_have() -> None:
+    """Two seeds: t with one degree of freedom reaches 12.7062 × 0.02 to both sides of 0.97."""
+    gain, loss = difference([0.95, 0.99], [0.0, 0.0]), difference([0.0, 0.0], [0.95, 0.99])
+    assert (gain.low, gain.high) == (pytest.approx(0.97 - 12.7062 * 0.02, abs=1e-5), 1.0)
+    assert (loss.low, loss.high) == (-1.0, pytest.approx(12.7062 * 0.02 - 0.97, abs=1e-5))
+
+
 def test_differences_that_do_not_vary_have_no_interval() -> None:
     """Two seeds that happen to agree say nothing of how far others would be apart; 0.5 - 0.3 is not 0.6 - 0.4."""
     assert 0.5 - 0.3 != 0.6 - 0.4

@@ -24,7 +24,7 @@ from holdfast.printable import printable
 if TYPE_CHECKING:
     from rich.console import Console
 
-WIDE = 160
+WIDE = 180
 """Columns of a table where there is no terminal that says its own."""
 
 

@@ -83,6 +83,8 @@ def compare(words: list[str]) -> int:
     console().print(paired_console(done.arms, done.baseline, extra=done.score_columns()))
     for name, reason in done.failed.items():
         narrate(f"{name} failed: {reason}")
+    for note in done.warnings:
+        narrate(f"warning: {note}")
     say(done.why)
     say(f"report: {Path(options.out) / 'report.html'}")
     return 0

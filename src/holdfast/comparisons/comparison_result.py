@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -18,10 +18,18 @@ from holdfast.reports.arms import Arm, Spread, spread_cell
 from holdfast.reports.blocks import Cell, Column, Table
 from holdfast.reports.notebook_tables import notebook_html
 from holdfast.reports.renderings import csv_text, latex, markdown_table
-from holdfast.reports.report_tables import COMPARED, against, budget, method_table, paired_table
+from holdfast.reports.report_tables import (
+    COMPARED,
+    against,
+    budget,
+    method_table,
+    paired_table,
+    turned_upside_down,
+)
 from holdfast.reports.run_files import COMPARISON
 from holdfast.settings import TrainSettings, flatten
 from holdfast.settings.training import CellRule
+from holdfast.types import Note
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,11 @@ class Comparison:
     @property
     def baseline(self) -> Arm:
         return self.arms[0]
+
+    @property
+    def warnings(self) -> tuple[Note, ...]:
+        """What changes how to read the numbers."""
+        return tuple(note for arm in self.arms if (note := turned_upside_down(arm)) is not None)
 
     def table(self) -> Table:
         """One row per cell: mean ± standard deviation over seeds, and the difference to the baseline."""
@@ -118,7 +131,8 @@ def _record(done: Comparison) -> dict[str, Any]:
             row[done.chosen.rule] = {"values": own, "mean": fmean(own), "sd": stdev(own) if len(own) > 1 else None}
         rows.append(row)
     chosen = None if done.chosen is None else {"settings": done.chosen.label, "rule": done.chosen.rule}
-    return {"baseline": done.baseline.label, "chosen": chosen, "why": done.why, "cells": rows, "failed": done.failed}
+    made = {"baseline": done.baseline.label, "chosen": chosen, "why": done.why, "cells": rows, "failed": done.failed}
+    return made | {"warnings": [asdict(note) for note in done.warnings]}
 
 
 BEST = "best.yaml"

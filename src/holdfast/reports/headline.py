@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.parts import METHODS
-from holdfast.reports.arms import ALIGNED, AVERAGE, CONFLICTING, Arm, share
+from holdfast.reports.arms import ALIGNED, AVERAGE, CONFLICTING, HARMONIC, Arm, share
 from holdfast.reports.blocks import Gallery
 from holdfast.reports.next_steps import Step, next_steps
 from holdfast.reports.overview import states
@@ -23,9 +23,11 @@ from holdfast.reports.report_tables import (
     against,
     all_leads,
     baseline_arm,
+    best_arm,
     lead_sentence,
     method_of,
     significance,
+    turned_upside_down,
 )
 from holdfast.reports.robustness_summary import (
     CLEAN,
@@ -48,6 +50,8 @@ ROUNDING = 5e-4
 """How far the difference of two shares may be from the lead that is said beside them, in shares."""
 MOST_SENTENCES = 8
 MOST_WARNINGS = 12
+LARGE_LOSS = 0.05
+"""From which loss on bias-aligned samples on the first sentence says what a gain on bias-conflicting ones costs."""
 MOST_NAMED = 3
 """Failed gates that the first sentence names."""
 Found = Sequence[RobustnessResult]
@@ -70,7 +74,8 @@ class Top:
 
 def top(runs: Sequence[RunFiles], groups: Sequence[Arm], *, images: bool = True) -> Top:
     made, several = _found(runs, groups), len(runs) > 1
-    said = [("Warning" + f", {run.name}" * several, text) for run in runs for text in run.file().warnings]
+    said = [("Warning", str(note)) for arm in groups if (note := turned_upside_down(arm))]
+    said += [("Warning" + f", {run.name}" * several, text) for run in runs for text in run.file().warnings]
     # who reads the first sentence alone must not take a failed gate, a crash or a warning for a clean bill
     known = [words for run in runs if (words := _outcome(run, f" of {run.name}" * several))]
     tail = [text for words in known[:MOST_SENTENCES] for text in words]
@@ -285,7 +290,8 @@ def _points(gap: Difference) -> str:
 
 
 def over_seeds(groups: Sequence[Arm]) -> str:
-    """What plain training, or the named baseline, does on bias-conflicting samples, and what the best other one does.
+    """What plain training, or the named baseline, does on bias-conflicting samples, and what the best other one does
+    there, and on bias-aligned ones.
 
     Empty where there is no baseline, no other arm, or no clear drop from bias-aligned to bias-conflicting samples.
     """
@@ -293,12 +299,12 @@ def over_seeds(groups: Sequence[Arm]) -> str:
     if baseline is None or len({arm.data for arm in groups}) > 1:
         return ""
     aligned, conflicting = baseline.measured(ALIGNED), baseline.measured(CONFLICTING)
-    others = [(s.mean, arm) for arm in groups if arm is not baseline and (s := arm.measured(CONFLICTING))]
+    others = [arm for arm in groups if arm is not baseline and arm.measured(CONFLICTING)]
     if not others or aligned is None or conflicting is None or not aligned.differs(conflicting):
         return ""
     if (aligned.mean or 0.0) <= (conflicting.mean or 0.0):
         return ""
-    best = max(others, key=lambda pair: pair[0] or 0.0)[1]
+    best, key = best_arm(others)
     gap = against(best, baseline, CONFLICTING)
     own = best.measured(CONFLICTING)
     if gap is None or own is None:
@@ -306,15 +312,21 @@ def over_seeds(groups: Sequence[Arm]) -> str:
     name = f"Plain training ({baseline.label})" if method_of(baseline) == PLAIN_TRAINING else baseline.label
     shortcut = group_attribute(baseline.runs[0]) or "a shortcut"
     text = f"{name} relies on {shortcut}: {share(aligned)} % on bias-aligned samples, but "
-    text += f"{share(conflicting)} % on bias-conflicting ones. On these, {best.label}"
-    text += f", the best of {len(others)} others," if len(others) > 1 else ""
+    text += f"{share(conflicting)} % on bias-conflicting ones. "
+    if (turned := turned_upside_down(best)) is not None:
+        return text + turned.text
+    text += f"On these, {best.label}"
+    rule = " by the harmonic mean of both" if key == HARMONIC else ""
+    text += f", the best of {len(others)} others{rule}," if len(others) > 1 else ""
     seeds = f"over {gap.n} seeds" if gap.n > 1 else "one seed"
     clear = gap.low > 0 if gap.low is not None else own.differs(conflicting) and gap.value > 0
     text += f" {'reaches' if clear else 'has'} {share(own)} % ({_points(gap)}{seeds})"
-    if not clear:
-        return f"{text}: no clear gain"
     labels = f"{group_attribute(baseline.runs[0]) or 'group'} labels"
-    return text + ("" if _needs_groups(best) else f" without {labels}")
+    text += ": no clear gain" if not clear else "" if _needs_groups(best) else f" without {labels}"
+    there, cost = best.measured(ALIGNED), against(best, baseline, ALIGNED)
+    if there is None or cost is None or cost.value > -LARGE_LOSS:
+        return text
+    return f"{text}. On bias-aligned samples it has {share(there)} % ({_points(cost)}{seeds})"
 
 
 def _needs_groups(arm: Arm) -> bool:

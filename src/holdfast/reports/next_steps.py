@@ -15,9 +15,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from holdfast.reports.arms import AVERAGE, CONFLICTING, Arm, arms, named
+from holdfast.reports.arms import AVERAGE, Arm, arms, named
 from holdfast.reports.findings_file import measure_of
-from holdfast.reports.report_tables import baseline_arm
+from holdfast.reports.report_tables import baseline_arm, best_arm
 from holdfast.reports.robustness_summary import RobustnessResult, headline_findings, robustness
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.text import finite, quantity
@@ -134,9 +134,7 @@ def _of_trainings(runs: Sequence[RunFiles]) -> Iterator[Step]:
         found = robustness(runs[0].findings, runs[0].measures)
         for step in _each_once([*_bad_numbers(runs[0], found)])[: MOST_STEPS - 1]:
             yield Step(step.why + where, step.commands)
-    key = CONFLICTING if any(arm.measured(CONFLICTING) for arm in groups) else AVERAGE
-    best = max(groups, key=lambda arm: spread.mean or 0.0 if (spread := arm.measured(key)) else -1.0)
-    baseline = baseline_arm(groups)
+    (best, _), baseline = best_arm(groups), baseline_arm(groups)
     run, other = _same_seed(best, None if baseline is best else baseline)
     if not _folder(run) or (other is not None and not _folder(other)):
         return

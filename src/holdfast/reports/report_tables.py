@@ -9,14 +9,17 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from holdfast.reports.arms import (
+    ALIGNED,
     AVERAGE,
     CONFLICTING,
+    HARMONIC,
     MEASURES,
     Arm,
     FindingKey,
     Spread,
     figure_cell,
     named,
+    share,
     spread_cell,
 )
 from holdfast.reports.blocks import Cell, Column, Details, Table
@@ -24,7 +27,7 @@ from holdfast.reports.findings_file import AGAINST, Measures, all_measures, is_k
 from holdfast.reports.robustness_summary import headline_parts, without_column
 from holdfast.reports.run_files import RunFiles
 from holdfast.reports.text import DIFFERENCE, P_VALUE, bounds, finite, interval, missing, part, percent, quantity
-from holdfast.types import Finding, Unit
+from holdfast.types import Finding, Note, Unit
 
 ALPHA = 0.05
 """A model is said to be ahead of another where p is below this."""
@@ -159,16 +162,19 @@ ROLE, BASELINE = "role", "baseline"
 """How findings.json marks the runs that others are compared with, under ``model``."""
 PLAIN_TRAINING = "erm"
 """The method that others are compared with, where nothing else was named as the baseline."""
-COMPARED = (AVERAGE, CONFLICTING)
+COMPARED = (AVERAGE, ALIGNED, CONFLICTING)
+RANKED_BY = (HARMONIC, CONFLICTING, AVERAGE)
+"""What the best arm is best by: the first that was measured. The harmonic mean is high only where both sides are."""
 ROUNDING = 1e-9
 """Differences closer than this are the same: far below what one image of a test set changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Mean difference over the seeds that both have.
+    """Mean difference of two shares over the seeds that both have.
 
-    low, high: the 95 % interval of Student's t over these seeds; None for a single one, or where all differ alike.
+    low, high: the 95 % interval of Student's t over these seeds, as far as two shares can be apart; None for a single
+    one, or where all differ alike.
     n: the number of seeds.
     """
 
@@ -189,7 +195,7 @@ class Difference:
 
 
 def difference(values: Sequence[float], baseline: Sequence[float]) -> Difference:
-    """Paired numbers, one pair per seed.
+    """Paired shares, one pair per seed.
 
     >>> found = difference([0.6, 0.7, 0.8], [0.5, 0.5, 0.5])
     >>> round(found.value, 3), round(found.low, 4), round(found.high, 4)
@@ -202,7 +208,8 @@ def difference(values: Sequence[float], baseline: Sequence[float]) -> Difference
     from scipy.special import stdtrit  # type: ignore[import-untyped]
 
     half = float(stdtrit(len(gaps) - 1, 0.975)) * stdev(gaps) / math.sqrt(len(gaps))
-    return Difference(mean, mean - half, mean + half, len(gaps))
+    # no true difference lies beyond: what is cut off makes the interval cover no less
+    return Difference(mean, max(-1.0, mean - half), min(1.0, mean + half), len(gaps))
 
 
 def against(arm: Arm, baseline: Arm, measure: FindingKey) -> Difference | None:
@@ -228,6 +235,37 @@ def baseline_arm(arms: Sequence[Arm]) -> Arm | None:
     return baseline_of(arms) or next((arm for arm in arms if method_of(arm) == PLAIN_TRAINING), None)
 
 
+def best_arm(arms: Sequence[Arm]) -> tuple[Arm, FindingKey]:
+    """The best of several arms, and what it is best by. One that turned the shortcut upside down only if all did."""
+    key = next((key for key in RANKED_BY if any(arm.measured(key) for arm in arms)), AVERAGE)
+    kept = [arm for arm in arms if turned_upside_down(arm) is None] or arms
+    return max(kept, key=lambda arm: spread.mean or 0.0 if (spread := arm.measured(key)) else -1.0), key
+
+
+def turned_upside_down(arm: Arm) -> Note | None:
+    """A warning where a method follows the shortcut against its meaning: clearly worse than chance on bias-aligned
+    samples, and better on bias-conflicting ones."""
+    aligned, conflicting, chance = arm.measured(ALIGNED), arm.measured(CONFLICTING), chance_of(arm)
+    if aligned is None or conflicting is None or chance is None or not aligned.differs(conflicting):
+        return None
+    if fmean(aligned.values) >= fmean(conflicting.values) or fmean(aligned.values) >= chance:
+        return None
+    if aligned.high is not None and aligned.high >= chance:
+        return None
+    text = (
+        f"{arm.label} turned the shortcut upside down: {share(aligned)} % on bias-aligned samples, where guessing has "
+        f"{percent(chance)} %, and {share(conflicting)} % on bias-conflicting ones"
+    )
+    remedy = "change its settings or take another method, and judge it on bias-aligned samples too"
+    return Note("shortcut-upside-down", text, remedy, "warning")
+
+
+def chance_of(arm: Arm) -> float | None:
+    """What guessing gets right of as many classes as the data names; None where it names none."""
+    classes = arm.runs[0].data.get("classes")
+    return 1 / len(classes) if isinstance(classes, (list, tuple)) and classes else None
+
+
 def method_of(arm: Arm) -> str:
     return named(arm.runs[0].settings.get("method"))
 
@@ -235,11 +273,12 @@ def method_of(arm: Arm) -> str:
 def paired_table(arms: Sequence[Arm], baseline: Arm, *, extra: Mapping[str, Sequence[Cell]] | None = None) -> Table:
     """One row per arm: mean ± standard deviation, difference to the baseline. extra: more columns, a cell per arm."""
     measures = [m for m in COMPARED if any(arm.spread(m) for arm in arms)]
+    differing = [m for m in measures if m != ALIGNED]  # a terminal has no room for more; its losses show in its column
     rows = []
     extra = {**budget_columns(arms), **(extra or {})}
     for i, arm in enumerate(arms):
         same = arm is baseline
-        gaps = [None if same else against(arm, baseline, m) for m in measures]
+        gaps = [None if same else against(arm, baseline, m) for m in differing]
         rows.append((
             Cell(f"{arm.label} (baseline)" if same else arm.label),
             *(spread_cell(arm.spread(m)) for m in measures),
@@ -247,7 +286,7 @@ def paired_table(arms: Sequence[Arm], baseline: Arm, *, extra: Mapping[str, Sequ
             *(cells[i] for cells in extra.values()),
             Cell(str(len(arm.runs)), len(arm.runs)),
         ))  # fmt: skip
-    titles = [f"{m.title}, %" for m in measures] + [f"Δ {m.title}, points" for m in measures]
+    titles = [f"{m.title}, %" for m in measures] + [f"Δ {m.title}, points" for m in differing]
     columns = Column.texts("settings") + Column.numbers(*titles, *extra, "seeds")
     note = (
         f"Mean ± sample standard deviation over seeds. Δ: mean difference to {baseline.label} over the seeds of both, "

@@ -13,7 +13,17 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
-from holdfast.reports.arms import ALIGNED, AVERAGE, CONFLICTING, Arm, FindingKey, Spread, figure_cell, share
+from holdfast.reports.arms import (
+    ALIGNED,
+    AVERAGE,
+    CONFLICTING,
+    HARMONIC,
+    Arm,
+    FindingKey,
+    Spread,
+    figure_cell,
+    share,
+)
 from holdfast.reports.blocks import Cell, Column, Table
 from holdfast.reports.findings_file import Measures, all_measures
 from holdfast.reports.text import DIFFERENCE, bounds, finite, measure_id, part, percent
@@ -304,12 +314,13 @@ def arm_sentence(arm: Arm) -> str:
 
 
 def arms_verdict(arms: Sequence[Arm]) -> str:
-    """All arms in one sentence: which is ahead on the hardest part, and by how much."""
+    """All arms in one sentence: which is ahead on both sides of a shortcut, or else on all samples, and by how much."""
     if len(arms) == 1:
         return arm_sentence(arms[0])
     if len(sets := {arm.data for arm in arms}) > 1:
         return f"{len(arms)} models on {len(sets)} data sets; numbers on different sets are not compared"
-    for measure, where in ((CONFLICTING, CONFLICTING_SAMPLES), (AVERAGE, "in clean accuracy")):
+    on_both = (HARMONIC, "in the harmonic mean of bias-aligned and bias-conflicting accuracy")
+    for measure, where in (on_both, (CONFLICTING, CONFLICTING_SAMPLES), (AVERAGE, "in clean accuracy")):
         found = [(arm, spread) for arm in arms if (spread := arm.measured(measure)) is not None]
         ranked = sorted(found, key=lambda pair: -fmean(pair[1].values))
         if len(ranked) < 2:
