@@ -107,6 +107,17 @@ def test_every_chapter_of_an_audit_is_there(show: Callable[..., Page], audited: 
     assert top == 0, "the navigation stays in sight"
 
 
+def test_the_navigation_cuts_off_no_name_on_a_desk_and_shows_no_scrollbar(
+    show: Callable[..., Page], audited: list[RunFiles]
+) -> None:
+    page = show(audited, width=WIDTHS["desk"])
+    assert page.evaluate("(nav => nav.scrollWidth - nav.clientWidth)(document.querySelector('nav'))") == 0
+    narrow = show(audited, width=420)
+    bar = "(nav => [nav.scrollWidth > nav.clientWidth, nav.offsetHeight - nav.clientHeight])"
+    assert narrow.evaluate(f"{bar}(document.querySelector('nav'))") == [True, 0]
+    assert narrow.evaluate("getComputedStyle(document.querySelector('nav')).scrollbarWidth") == "none"
+
+
 OUT_OF_SIGHT = """[...document.querySelectorAll('td, tbody th')].filter((cell) => {
     const box = cell.getBoundingClientRect();
     return cell.checkVisibility() && (box.right > innerWidth + 0.5 || box.left < -0.5);
