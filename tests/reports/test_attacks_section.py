@@ -119,6 +119,10 @@ def test_curves_are_accuracies_over_the_radius_from_the_clean_one() -> None:
 def test_a_note_speaks_of_lines_that_are_drawn() -> None:
     assert "random noise" in chart(made([run("erm")])).note
     assert "random noise" not in chart(made([run("erm"), run("lff")])).note
+    assert "a white-box attack below transfer" in chart(made([run("erm")])).note
+    alone = [f for f in found() if f.where.get("access") != "black-box transfer"]
+    note = chart(made([run("erm", findings=alone)])).note
+    assert note.startswith("An attack that works lies below random noise. The model is at most as robust as ")
 
 
 def test_a_failed_check_shouts_everywhere() -> None:

@@ -69,6 +69,12 @@ def test_the_check_that_fails_is_the_one_that_was_broken(counts: dict[str, int],
     assert all(c.passed is not None for c in checks)
 
 
+def test_errors_that_are_level_are_not_said_to_grow() -> None:
+    checks = {c.name: c for c in comparisons(dict.fromkeys(made(), some(11)), RADII, "linf", {})}
+    assert checks["radius-growth"].says.startswith("error does not fall as the radius grows: holds; closest at ")
+    assert checks["steps-growth"].says.startswith("error does not fall with more steps: holds; closest at ")
+
+
 def test_without_transfer_two_checks_have_nothing_to_compare() -> None:
     wrong = {key: value for key, value in made().items() if key[1] != TRANSFER}
     checks = comparisons(wrong, RADII, "linf", {})

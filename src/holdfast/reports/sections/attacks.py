@@ -13,6 +13,8 @@ from holdfast.reports.text import finite
 from holdfast.types import Finding
 
 STRONGEST = "strongest"
+TRANSFER = "black-box transfer"
+"""The access of attacks with the gradients of another model, as findings have it."""
 WARNING = "Gradients masked: do not trust these numbers"
 TITLES = {
     "clean": "no attack",
@@ -130,9 +132,10 @@ def _curves(groups: Sequence[Arm]) -> Chart | None:
                 label, colour = (arm.label, arm.number) if len(groups) > 1 else (name, len(lines))
                 lines.append(Line(label, (tuple(sorted(points)),), colour))
     title = "Accuracy against radius" + ("" if len(groups) == 1 else ", strongest of all attacks")
+    transferred = any(access == TRANSFER for arm in groups for (_, access), _ in _spreads(arm))
     note = (
-        "An attack that works lies below random noise, and a white-box one below transfer. The model is at most as "
-        "robust as the lowest line says."
+        f"An attack that works lies below random noise{', and a white-box attack below transfer' * transferred}. The "
+        "model is at most as robust as the lowest line says."
         if len(groups) == 1
         else "The share of images that stays right under every attack within the radius."
     )

@@ -167,7 +167,8 @@ def _gradient(value: Tensor, x: Tensor, *, retain: bool = False) -> Tensor:
 
 def _present(none: int, plain: int, n: int) -> TrustCheck:
     passed = max(none, plain) <= 0.05 * n
-    says = f"gradients are there: that of cross-entropy is exactly zero on {plain} of {n} images, any on {none}"
+    says = "gradients are there: the gradient of cross-entropy is exactly zero on "
+    says += f"{plain} of {n} images, that of the log-odds on {none}"
     return TrustCheck("gradients-present", passed, n, says, {"zero": none, "zero_cross_entropy": plain})
 
 
@@ -214,8 +215,8 @@ def comparisons(
     around = {r: wrong[AVERAGED, WHITE, r] for r in radii}
     over_transfer, over_noise = by_radius(white, transfer), by_radius(transfer, random)
     return [
-        at_least("radius-growth", climbing("pgd-10") | climbing("apgd-ce"), "error grows with the radius"),
-        at_least("steps-growth", in_steps, "error grows with the steps"),
+        at_least("radius-growth", climbing("pgd-10") | climbing("apgd-ce"), "error does not fall as the radius grows"),
+        at_least("steps-growth", in_steps, "error does not fall with more steps"),
         at_least("white-over-transfer", over_transfer if has_transfer else {}, "white-box finds no less than transfer"),
         at_least("transfer-over-noise", over_noise if has_transfer else {}, "transfer finds no less than noise"),
         at_least("white-over-noise", by_radius(white, random), "white-box finds no less than noise"),
