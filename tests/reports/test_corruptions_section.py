@@ -98,11 +98,12 @@ def test_table_of_the_eight() -> None:
 def test_curves_start_at_the_clean_accuracy() -> None:
     (chart,) = charts(made(run()))
     assert chart.title == "Accuracy against strength"
-    assert [label for _, label in chart.legend] == ["rotation", "gaussian"]
+    assert [label for _, label in chart.legend] == ["rotation", "gaussian", "mean of eight"]
     drawn = paths(chart)
     assert len(drawn) == 3
     assert len({heights[0] for heights in drawn}) == 1
-    assert "dashed" in chart.svg
+    styles = re.findall(r'<path class="line ([^"]+)"', chart.svg)
+    assert styles == ["s0", "s1", "ink dashed"], "the mean last, in a colour of its own"
     assert drawn[0][-1] > drawn[1][-1]  # rotation ends lower, which is further down
 
 

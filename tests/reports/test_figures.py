@@ -15,7 +15,7 @@ from PIL import Image
 from holdfast.cli import main
 from holdfast.reports.blocks import Cell, Chart, Column, Details, Section, Side, Table
 from holdfast.reports.figure_files import MARGIN, SERIES, rasterized, standalone, table_csv, write_figures
-from holdfast.reports.svg import WIDTH
+from holdfast.reports.svg import INK, WIDTH
 from holdfast.reports.svg.bars import Bar, BarRow, bar_chart
 from holdfast.reports.svg.lines import Line, line_chart
 
@@ -59,6 +59,13 @@ def test_lines_thin_dashed_and_named_are_drawn_and_any_name_is_text_alone() -> N
     assert "http" not in made.replace("http://www.w3.org/2000/svg", "")
     image = pixels(rasterized(made))
     assert len(np.unique(image.reshape(-1, 3), axis=0)) > 50
+
+
+def test_a_line_in_the_colour_of_text_is_so_in_both_files() -> None:
+    drawn = line_chart([Line("mean", (((0, 0.1), (9, 0.9)),), INK)], id="l", title="", x_label="", y_range=(0.0, 1.0))
+    made = standalone(Chart("", drawn, ((INK, "mean"),)))
+    assert ".line.ink{stroke:#1b1f23}" in made
+    assert (pixels(rasterized(made)) == (0x1B, 0x1F, 0x23)).all(axis=2).sum() > 500
 
 
 def test_tables_are_shown_as_on_the_page_and_in_full() -> None:

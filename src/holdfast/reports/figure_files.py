@@ -145,8 +145,8 @@ def _css() -> str:
         plain = {k: v for k, v in own.items() if v != "series"}
         text = ";".join(f"{k}:{v}px" if k == "font-size" else f"{k}:{v}" for k, v in plain.items())
         rules += [f".{name}{{{text}}}"] if text else []
-        for i, colour in enumerate(SERIES):
-            rules += [f".{name}.s{i}{{{k}:{colour}}}" for k, v in own.items() if v == "series"]
+        for kind, colour in (*((f"s{i}", colour) for i, colour in enumerate(SERIES)), ("ink", INK)):
+            rules += [f".{name}.{kind}{{{k}:{colour}}}" for k, v in own.items() if v == "series"]
     return "".join(rules)
 
 
@@ -187,13 +187,14 @@ def _style(element: ElementTree.Element) -> dict[str, Any]:
     """What the classes and the attributes of an element make of it."""
     classes = element.get("class", "").split()
     number = next((int(c[1:]) for c in classes if re.fullmatch(r"s\d", c)), 0)
+    colour = INK if "ink" in classes else SERIES[number % COLOURS]
     found: dict[str, Any] = {"fill": INK, "font-size": 12.5}
     for name, own in STYLES.items():
         found |= dict(own) if name in classes else {}
     found |= {k: element.get(k) for k in ("fill", "fill-opacity") if element.get(k) is not None and k not in found}
     found |= {"fill-opacity": element.get("fill-opacity", found.get("fill-opacity", 1.0))}
     found |= {"fill": "none"} if element.get("fill") == "none" else {}
-    return {k: SERIES[number % COLOURS] if v == "series" else v for k, v in found.items()}
+    return {k: colour if v == "series" else v for k, v in found.items()}
 
 
 def _draw(axes: Any, element: ElementTree.Element, down: float) -> None:

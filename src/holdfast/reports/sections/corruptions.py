@@ -11,7 +11,7 @@ from holdfast.reports.arms import Arm, FindingKey, Spread, figure_cell, share, s
 from holdfast.reports.blocks import Cell, Chart, Column, Gallery, Section, Side, Table, png_picture, present
 from holdfast.reports.report_tables import all_numbers, why_empty
 from holdfast.reports.sections import of_check
-from holdfast.reports.svg import COLOURS
+from holdfast.reports.svg import INK
 from holdfast.reports.svg.lines import Line, Point, share_lines
 from holdfast.reports.text import DIFFERENCE, finite, records, sure
 
@@ -86,12 +86,11 @@ def _strengths(measured: Sequence[Arm]) -> Chart | None:
             points = _points({"0": _spread(arm, "corruption_accuracy", corruption=NONE), **at}, 100)
             if len(points) > 1:
                 several = len(measured) > 1
-                colour = arm.number if several else COLOURS if name == MEAN else len(lines)
+                colour = arm.number if several else INK if name == MEAN else len(lines)
                 lines.append(Line(arm.label if several else name, (points,), colour))
     title = "Accuracy against strength" + ("" if len(measured) == 1 else ", mean of eight")
     note = "" if len(measured) > 1 else "Dashed: the mean of eight."
-    chart = share_lines(title, lines, id="corruptions-strength", x_label="strength, % of the paper's", note=note)
-    return chart and replace(chart, legend=tuple(named for named in chart.legend if named[1] != MEAN))
+    return share_lines(title, lines, id="corruptions-strength", x_label="strength, % of the paper's", note=note)
 
 
 def _severities(measured: Sequence[Arm], family: str, number: int) -> Chart | None:

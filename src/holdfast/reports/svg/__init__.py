@@ -1,7 +1,7 @@
 """Charts as inline SVG, without a plotting library. Here: tags, scales, marks of an axis and text widths that all of
 them share.
 
-Colours come from the page's style: a class ``s0`` to ``s7`` per series.
+Colours come from the page's style: a class ``s0`` to ``s7`` per series, ``ink`` for what sums them up.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from holdfast.printable import one_line
 
 WIDTH = 420
 COLOURS = 8
+INK = -1
+"""The colour of text, for the line that sums up all others."""
 CHARACTER = 6.9
 """A generous width of one character, in units of a chart; fonts differ and are not known here."""
 
@@ -37,9 +39,11 @@ def tag(name: str, *children: str | Markup, **attributes: object) -> Markup:
 def series(colour: int, again: str = "hollow") -> str:
     """The classes of a series: its colour and, when the colours have been used up, what tells it from the first one.
 
-    >>> series(1), series(9), series(9, "dashed")
-    ('s1', 's1 hollow', 's1 dashed')
+    >>> series(1), series(9), series(9, "dashed"), series(INK, "dashed")
+    ('s1', 's1 hollow', 's1 dashed', 'ink dashed')
     """
+    if colour == INK:
+        return f"ink {again}"
     return f"s{colour % COLOURS}" + (f" {again}" if colour >= COLOURS else "")
 
 
