@@ -44,6 +44,24 @@ def test_whiskers_span_the_interval_and_stay_on_the_axis() -> None:
     assert float(high) == pytest.approx(start + 1.5 * half, abs=0.06)
 
 
+def test_a_long_name_has_two_lines_beside_its_bar() -> None:
+    names = ["relative-mahalanobis", "msp", "harmonic mean of bias-aligned and bias-conflicting"]
+    rows = [BarRow(name, (Bar(0.5, None, None, "50.0", "note"),)) for name in names]
+    root = ET.fromstring(bar_chart(rows, id="b", title="Accuracy", longest=29))
+    narrow = ET.fromstring(bar_chart(rows[:2], id="b", title="Accuracy"))
+    assert [e.text for e in classed(narrow, "label")] == ["relative-", "mahalanobis", "msp"]
+    first, short, *two = classed(root, "label")
+    assert [e.text for e in (first, short, *two)] == [
+        *names[:2],
+        "harmonic mean of bias-aligned",
+        "and bias-conflicting",
+    ]
+    heights = [float(e.get("y", "")) for e in (first, short, *two)]
+    assert min(b - a for a, b in pairwise(heights)) >= 14, "no line lies on another"
+    middles = [float(e.get("y", "")) + float(e.get("height", "")) / 2 for e in classed(root, "bar")]
+    assert middles[2] + 4 == pytest.approx((heights[2] + heights[3]) / 2, abs=0.02)
+
+
 def test_an_empty_part_is_a_word_and_not_a_bar_of_length_zero() -> None:
     root = bars(0.5, None)
     assert len(classed(root, "bar")) == 1

@@ -81,7 +81,7 @@ def from_measures(check: str, runs: Sequence[RunFiles]) -> Section | None:
     if shares:
         words = {key: ", ".join([measures[key].title, *([part(dict(key.where))] if key.where else [])]) for key in keys}
         rows = {words[key]: [arm.spread(key) for arm in groups] for key in shares[:MOST_BARS]}
-        chart = share_chart(f"{title}, %", groups, rows, id=f"{check}-measures", drawn=title, longest=26)
+        chart = share_chart(f"{title}, %", groups, rows, id=f"{check}-measures", drawn=title, longest=29)
         blocks.append(Side((chart,)))
     blocks.append(all_numbers(groups, check))
     return Section(check, title, record.about if record else "", tuple(blocks))

@@ -66,7 +66,7 @@ def _chart(found: Sequence[tuple[int, RunFiles, Sequence[RobustnessResult]]]) ->
     gated = any(r.threshold is not None for r in every)
     note = "Whiskers are 95 % intervals." + (" A thick mark is what a gate asks for." if gated else "")
     legend = tuple((colour, run.name) for colour, run, _ in found) if len(found) > 1 else ()
-    svg = bar_chart(rows, id="glance-shares", title="Headline numbers", longest=26)
+    svg = bar_chart(rows, id="glance-shares", title="Headline numbers", longest=29)
     return Chart("Headline numbers, %", svg, legend, note)
 
 

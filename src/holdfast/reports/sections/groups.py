@@ -91,7 +91,7 @@ def _bars(measured: Sequence[Arm]) -> Iterator[Chart]:
             if measure.unit is Unit.PERCENT and any(spreads):
                 rows[measure.title] = spreads
         title = "Accuracy by group" + (f", {column}" if column else "")
-        yield share_chart(title, measured, rows, id=f"groups-bars-{number}", longest=26)
+        yield share_chart(title, measured, rows, id=f"groups-bars-{number}", longest=29)
 
 
 def _maps(measured: Sequence[Arm]) -> Iterator[Chart]:

@@ -7,6 +7,7 @@ Colours come from the page's style: a class ``s0`` to ``s7`` per series, ``ink``
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 from collections.abc import Callable, Sequence
 
@@ -74,6 +75,24 @@ def shorten(text: str, most: int) -> str:
     while text_width(text) > (most - 1) * CHARACTER:
         text = text[:-1]
     return f"{text}…"
+
+
+def in_lines(text: str, most: int) -> list[str]:
+    """Text as one line or two, each of at most so many characters; broken at a space, or else behind a hyphen.
+
+    >>> in_lines("harmonic mean of both", 13), in_lines("relative-mahalanobis", 18), in_lines("mahalanobis", 8)
+    (['harmonic mean', 'of both'], ['relative-', 'mahalanobis'], ['mahalan…'])
+    """
+    text, room = one_line(text), most * CHARACTER
+    if text_width(text) <= room:
+        return [text]
+    ends = [found.end() for found in re.finditer("[ -]", text[:-1])]
+    ends = [end for end in ends if text_width(text[:end].rstrip()) <= room]
+    fitting = [end for end in ends if text_width(text[end:]) <= room] or ends
+    if not fitting:
+        return [shorten(text, most)]
+    at = max(fitting, key=lambda end: (text[end - 1] == " ", end))
+    return [text[:at].rstrip(), shorten(text[at:], most)]
 
 
 def text_width(text: str) -> float:

@@ -7,7 +7,22 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from holdfast.reports.svg import WIDTH, Scale, figure, linear_ticks, scale, series, shorten, tag, text_width, tick_text
+from holdfast.reports.svg import (
+    WIDTH,
+    Scale,
+    figure,
+    in_lines,
+    linear_ticks,
+    scale,
+    series,
+    shorten,
+    tag,
+    text_width,
+    tick_text,
+)
+
+LINE = 14.0
+"""From one line of a name to the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,35 +47,40 @@ class BarRow:
 def bar_chart(
     rows: Sequence[BarRow], *, id: str, title: str, longest: int = 18, reach: tuple[float, float] | None = None
 ) -> Markup:
-    """Bars from zero with whiskers: shares from 0 to 100 %, or numbers in a reach. longest: characters of a name."""
-    labels = [shorten(row.label, longest) for row in rows]
+    """Bars from zero with whiskers: shares from 0 to 100 %, or numbers in a reach. longest: characters of a line of a
+    name, which has two at most."""
+    labels = [in_lines(row.label, longest) for row in rows]
     most = max((len(row.bars) for row in rows), default=1)
     roomy = most <= 3
     pitch = 22.0 if most == 1 else 15.0 if roomy else 9.0
     gap = 0.0 if most == 1 else 9.0
     texts = [bar.text for row in rows for bar in row.bars if bar.value is not None] if roomy else []
-    left = 16 + max(map(text_width, labels), default=0)
+    left = 16 + max((text_width(line) for lines in labels for line in lines), default=0)
     right, top, bottom = 14 + max(map(text_width, texts), default=0), 4.0, 24.0
+    tall = [max(pitch * len(row.bars) + gap, LINE * len(own) + 2) for row, own in zip(rows, labels, strict=True)]
     ends = reach or (0.0, 1.0)
     x_of = scale(ends, (left, WIDTH - right))
-    height = top + bottom + sum(pitch * len(row.bars) + gap for row in rows)
+    height = top + bottom + sum(tall)
 
     parts = []
     for tick in linear_ticks(*reach) if reach else (0, 0.25, 0.5, 0.75, 1):
         x, text = x_of(tick), tick_text(tick if reach else tick * 100)
         parts.append(tag("line", class_="grid", x1=x, x2=x, y1=top, y2=height - bottom))
         parts.append(tag("text", text, class_="tick", x=x, y=height - 6, text_anchor="middle"))
-    y = top + gap / 2
-    for row, label in zip(rows, labels, strict=True):
-        middle = y + pitch * len(row.bars) / 2
-        name = tag("text", label, class_="label", x=left - 8, y=middle + 4, text_anchor="end")
-        parts.append(tag("g", tag("title", row.label), name))
+    y = top
+    for row, lines, high in zip(rows, labels, tall, strict=True):
+        middle = y + high / 2
+        heights = [middle + 4 + LINE * (i - (len(lines) - 1) / 2) for i in range(len(lines))]
+        place = {"class_": "label", "x": left - 8, "text_anchor": "end"}
+        names = [tag("text", line, y=at, **place) for line, at in zip(lines, heights, strict=True)]
+        parts.append(tag("g", tag("title", row.label), *names))
         missing = {bar.text for bar in row.bars}
         if all(bar.value is None for bar in row.bars) and len(missing) == 1:
             parts.append(_missing(missing.pop(), x_of, middle))
         else:
-            parts += [_bar(bar, y + pitch * i, pitch, x_of, ends, roomy) for i, bar in enumerate(row.bars)]
-        y += pitch * len(row.bars) + gap
+            start = middle - pitch * len(row.bars) / 2
+            parts += [_bar(bar, start + pitch * i, pitch, x_of, ends, roomy) for i, bar in enumerate(row.bars)]
+        y += high
     numbers = "; ".join(bar.note for row in rows for bar in row.bars)
     return figure(parts, id, title if reach else f"{title}, in percent", numbers, height)
 
