@@ -43,7 +43,7 @@ def audit_of(*files: FindingsFile, warning: str = "") -> Audit:
 
 def test_an_audit_is_one_line_in_a_terminal_and_a_table_with_warnings_first_in_a_notebook() -> None:
     audit = audit_of(file_of(140, gate=False), warning="half of the images are the same")
-    counts = "2 of 2 checks measured, 1 warnings, 0 of 1 gates hold, 4 findings"
+    counts = "2 of 2 checks measured, 1 warnings, the gate failed, 4 findings"
     assert repr(audit) == f"<Audit of mine on <photos>: {counts}>"
     html = audit._repr_html_()
     assert len(html) < 10_000

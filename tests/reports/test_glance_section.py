@@ -42,7 +42,7 @@ def test_states_reasons_and_gates_are_told(tmp_path: Path) -> None:
         ["groups", "not applicable", "no groups", "", "", ""],
     ]
     assert texts(gates)[0][:2] == ["accuracy >= 0.8", "FAILED"]
-    assert section.lead.startswith("1 of 3 checks measured; crashed: attacks; 1 of 1 gates failed.")
+    assert section.lead.startswith("1 of 3 checks measured; crashed: attacks; the gate failed: accuracy >= 0.8.")
     assert "out of luck" in render([run])
 
 

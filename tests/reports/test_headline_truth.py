@@ -214,14 +214,14 @@ def test_whoever_reads_the_headline_alone_knows_of_failed_gates_and_crashes() ->
     failing, crashed = gate("accuracy", 0.5, 0.472, 0.429, "value"), CheckRecord("attacks", "crashed", "no luck")
     drop = Finding("corruptions", "mean_corruption_accuracy", 0.2, 500, 0.17, 0.24)
     for more, checks, gates, said in (
-        ((), CHECKS, (failing,), ". Gates{}: 1 of 1 failed (accuracy >= 0.5)."),
+        ((), CHECKS, (failing,), ". Gate{} failed: accuracy >= 0.5."),
         ((drop,), CHECKS, (failing, failing | {"passed": True}), ". Gates{}: 1 of 2 failed (accuracy >= 0.5)."),
         ((drop,), (*CHECKS[:3], crashed), (), ". Crashed checks{}: attacks."),
         (
             (),
             (*CHECKS[:3], crashed),
             (failing,),
-            ". Crashed checks{0}: attacks. Gates{0}: 1 of 1 failed (accuracy >= 0.5).",
+            ". Crashed checks{0}: attacks. Gate{0} failed: accuracy >= 0.5.",
         ),
     ):
         run = RunFiles("net", findings=(SMALL[0], *more), checks=checks, gates=gates)

@@ -92,4 +92,7 @@ def test_gates_are_listed_with_what_was_judged() -> None:
     ]
     assert verdict(audited()) == ("1 of 4 checks measured; crashed: attacks; 1 of 2 gates failed. Warning: look here")
     assert states([], [{"passed": True}]).endswith("; the gate passed")
+    lost = {"name": "accuracy >= 0.9", "passed": False}
+    assert states([], [lost]).endswith("; the gate failed: accuracy >= 0.9")
+    assert states([], [lost, {"passed": True}]).endswith("; 1 of 2 gates failed")
     assert states([], [{"passed": True}] * 2).endswith("; all 2 gates passed")

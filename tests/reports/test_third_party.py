@@ -88,7 +88,7 @@ def test_console_markdown_and_junit_say_the_same(file: FindingsFile) -> None:
     assert verdict(file) == (
         "90.0 % clean accuracy on 1,000 images; drops to 50.0 % accuracy in fog (depth 2); gate failed: accuracy "
         "in fog (depth 2) 50.0 %, 95 % interval 47.0 to 53.0, lower bound must be at least 60.0. 2 of 2 checks "
-        "measured; 1 of 1 gates failed"
+        "measured; the gate failed: fog_accuracy >= 0.6"
     )
     cases = {case.attrib["name"]: case for case in ElementTree.fromstring(junit([file]).encode()).iter("testcase")}
     properties = {p.attrib["name"]: p.attrib["value"] for p in cases["acme_fog"].iter("property")}

@@ -183,8 +183,9 @@ class Audit:
         states = [record.state for record in self.checks]
         words = [f"{states.count('measured')} of {len(states)} checks measured"]
         words += [f"{len(self.warnings)} warnings"] if self.warnings else []
-        if self.gates:
-            words.append(f"{sum(bool(g['passed']) for g in self.gates)} of {len(self.gates)} gates hold")
+        if held := [bool(gate["passed"]) for gate in self.gates]:
+            one = "the gate holds" if all(held) else "the gate failed"
+            words.append(one if len(held) == 1 else f"{sum(held)} of {len(held)} gates hold")
         return f"<Audit of {of} on {on}: {', '.join(words)}, {len(self)} findings>"
 
 

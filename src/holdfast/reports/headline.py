@@ -107,7 +107,9 @@ def _outcome(run: RunFiles, of: str) -> list[str]:
     crashed = [record.name for record in run.checks if record.state == "crashed"]
     words = [f"Crashed checks{of}: {', '.join(crashed)}"] if crashed else []
     failed = [str(gate["name"]) for gate in run.gates if not gate["passed"]]
-    if failed:
+    if failed and len(run.gates) == 1:
+        words.append(f"Gate{of} failed: {failed[0]}")
+    elif failed:
         more = f" and {len(failed) - MOST_NAMED} more" if len(failed) > MOST_NAMED else ""
         words.append(f"Gates{of}: {len(failed)} of {len(run.gates)} failed ({', '.join(failed[:MOST_NAMED])}{more})")
     elif run.gates:

@@ -103,8 +103,11 @@ def states(checks: Sequence[CheckRecord], gates: Sequence[Mapping[str, Any]]) ->
 
 
 def troubles(checks: Sequence[CheckRecord], gates: Sequence[Mapping[str, Any]]) -> str:
-    """Which checks crashed and how many gates failed; empty where none did."""
-    failed = sum(not gate["passed"] for gate in gates)
+    """Which checks crashed and how many gates failed, or which one where there is only one; empty where none did."""
+    failed = [str(gate["name"]) for gate in gates if not gate["passed"]]
+    lost = (
+        f"the gate failed: {failed[0]}" if failed and len(gates) == 1 else f"{len(failed)} of {len(gates)} gates failed"
+    )
     crashed = [record.name for record in checks if record.state == "crashed"]
     words = [f"crashed: {', '.join(crashed)}"] if crashed else []
-    return "; ".join([*words, *([f"{failed} of {len(gates)} gates failed"] if failed else [])])
+    return "; ".join([*words, *([lost] if failed else [])])
