@@ -20,6 +20,7 @@ from holdfast.data.splits import aligned_groups
 from holdfast.detect.features import ClassifierExtractor, extract
 from holdfast.errors import HoldfastError
 from holdfast.reports import read_findings
+from holdfast.reports.html import write_shortcuts_page
 from holdfast.reports.sections.shortcuts import detection_limit, summary
 from holdfast.settings import TrainSettings
 from holdfast.shortcuts import Shortcuts, find_shortcuts
@@ -124,6 +125,24 @@ def test_the_findings_and_the_page(found: tuple[Shortcuts, Path]) -> None:
 
 
 @pytest.mark.slow
+def test_clusters_that_contradict_their_labels_come_first_and_the_axis_has_a_name(tmp_path: Path) -> None:
+    """The largest one is seen as the class that it is of; the next is seen as several others."""
+    shares = {"own class": (("a", 1.0), ("a", 0.9), 40), "several": (("b", 1.0), ("c", 0.6), 30),
+              "pure": (("c", 0.9), ("b", 1.0), 9), "larger": (("b", 0.3), ("a", 1.0), 12)}  # fmt: skip
+    made = [
+        Finding("shortcuts", "cluster_size", n, n, where={"cluster": name},
+                evidence={"label": list(label), "biased_prediction": list(said)})
+        for name, (label, said, n) in shares.items()
+    ]  # fmt: skip
+    histogram = {"all": [1, *[0] * 38, 1]}
+    made.append(Finding("shortcuts", "shortcut_p", 0.5, 2, evidence={"histogram": histogram}))
+    write_shortcuts_page(made, tmp_path / "page.html", name="x", measures={})
+    page = Page((tmp_path / "page.html").read_text())
+    rows = page.tables["Clusters of suspected samples"][1:]
+    assert [row[0].text for row in rows] == ["larger", "pure", "several", "own class"]
+    assert ">samples, %</text>" in (tmp_path / "page.html").read_text()
+
+
 def test_the_same_seed_gives_the_same_files(found: tuple[Shortcuts, Path], tmp_path: Path) -> None:
     _, out = found
     find_shortcuts(shortcut_data(), out=tmp_path, **(QUICK | {"seeds": 2}))  # type: ignore[arg-type]

@@ -81,7 +81,7 @@ def detection_limit(findings: Sequence[Finding]) -> str:
 
 
 def _blocks(found: Sequence[Finding], run: RunFiles, several: str, order: int) -> Iterator[Block]:
-    clusters = [f for f in found if f.name == "cluster_size"]
+    clusters = sorted((f for f in found if f.name == "cluster_size"), key=_contradiction, reverse=True)
     if clusters:
         yield _clusters(clusters, several)
     yield _numbers(found, run, several)
@@ -142,9 +142,21 @@ def _clusters(clusters: Sequence[Finding], several: str) -> Table:
     columns = Column.texts("cluster") + Column.numbers("samples") + Column.texts(*titles.values())
     note = (
         "Samples that the biased models get wrong in at least half of the epochs, clustered by k-means on the biased "
-        "model's features."
+        "model's features. Clusters that are most often predicted as one other class come first."
     )
     return Table(f"Clusters of suspected samples{several}", columns, rows, note)
+
+
+def _contradiction(cluster: Finding) -> tuple[float, int]:
+    """How strongly a cluster contradicts its labels: the share that is predicted as one class and does not belong to
+    it, as far as the most frequent label says; then its size."""
+    (label, own), (predicted, said) = (_share(cluster.evidence.get(key)) for key in ("label", "biased_prediction"))
+    return said - own * (label == predicted), cluster.n
+
+
+def _share(value: object) -> tuple[str, float]:
+    name, given = value if isinstance(value, (list, tuple)) and len(value) == 2 else ("", None)
+    return str(name), finite(given) or 0.0
 
 
 def _title(finding: Finding) -> str:
@@ -168,7 +180,7 @@ def _histogram(finding: Finding, several: str, order: int) -> Chart | None:
     return share_lines(
         f"Training samples by score{several}", lines, id=f"shortcuts-histogram-{order}", x_label="score, %",
         drawn="Samples by score", direct=True, note="Each line: share of its samples, in percent.",
-        top=max((y for line in lines for _, y in line.points), default=1.0),
+        y_label="samples, %", top=max((y for line in lines for _, y in line.points), default=1.0),
     )  # fmt: skip
 
 

@@ -67,17 +67,19 @@ def line_chart(
     share: bool = False,
     direct: bool = True,
     whole: bool = True,
+    y_label: str = "",
 ) -> Markup:
     """Series over whole numbers.
 
     log: the axis is logarithmic; y_range must be positive then. share: values are shares, the axis is in percent.
-    direct: each series is named where it ends; otherwise the page has a legend. whole: False for any numbers.
+    direct: each series is named where it ends; otherwise the page has a legend. whole: False for any numbers. y_label:
+    what the values are, where the title does not say it.
     """
     named = [line for line in lines if not line.thin and line.points]
     labels = [shorten(line.label, LONGEST_LABEL) if direct else "" for line in named]
     ticks = log_ticks(*y_range) if log else linear_ticks(*y_range)
     texts = [tick_text(round(tick * 100, 9) if share else tick) for tick in ticks]
-    left = max(44.0, 10 + max(map(text_width, texts), default=0))
+    left = max(44.0, 10 + max(map(text_width, texts), default=0)) + (16.0 if y_label else 0.0)
     right, top, bottom = 16 + BOLD * max(map(text_width, labels), default=0), 12.0, 40.0
     height = max(250.0, top + bottom + LABEL_PITCH * len(named))
     xs = sorted({x for line in lines for x, _ in line.points})
@@ -87,6 +89,10 @@ def line_chart(
     show: Callable[[float], str] = percent if share else lambda value: f"{value:.4g}"
 
     parts = _frame(dict(zip(map(y_of, ticks), texts, strict=True)), (left, WIDTH - right), x_label, height)
+    if y_label:
+        middle = (top + height - bottom) / 2
+        turned = {"text_anchor": "middle", "transform": f"rotate(-90 12 {middle:.1f})"}
+        parts.append(tag("text", y_label, class_="axis", x=12, y=middle, **turned))
     for tick in linear_ticks(x_low, x_high, whole=whole, most=7):
         place = {"x": x_of(tick), "y": height - bottom + 18}
         parts.append(tag("text", tick_text(tick), class_="tick", text_anchor="middle", **place))
@@ -127,13 +133,15 @@ def share_lines(
     note: str = "",
     top: float = 1.0,
     whole: bool = True,
+    y_label: str = "",
 ) -> Chart | None:
     """Shares from 0 to the top, with a legend unless each is named where it ends. drawn: the picture's own title."""
     if not lines:
         return None
     svg = line_chart(
-        lines, id=id, title=drawn or title, x_label=x_label, y_range=(0.0, top), share=True, direct=direct, whole=whole
-    )
+        lines, id=id, title=drawn or title, x_label=x_label, y_range=(0.0, top), share=True, direct=direct, whole=whole,
+        y_label=y_label,
+    )  # fmt: skip
     return Chart(title, svg, () if direct else tuple((line.colour, line.label) for line in lines), note)
 
 
