@@ -11,6 +11,8 @@ from holdfast.metrics import (
     combined,
     harmonic_mean,
     lowest,
+    mean_of_shares,
+    proportion_interval,
     widest_gap,
     wilson_interval,
 )
@@ -58,6 +60,37 @@ def test_the_worst_ones_own_interval_would_not_hold() -> None:
         low, high = wilson_interval(min(hits), 40)
         held += low <= 0.8 <= high
     assert held < 500
+
+
+@pytest.mark.parametrize(("small", "large"), [(10, 300), (30, 300), (100, 1000), (100, 100)])
+@pytest.mark.parametrize("settled", [[1], [1, 1, 0], [1] * 7, [1, 1, 1, 0, 0, 0, 0], [1] * 19, [0] * 19])
+def test_a_small_cell_at_an_end_is_not_certain(small: int, large: int, settled: list[int]) -> None:
+    """Exact: one cell varies, the others are right always or never, and by chance it is all right or all wrong too."""
+    others, cells = [large * share for share in settled], 1 + len(settled)
+    found = [mean_of_shares([hits, *others], [small, *[large] * len(settled)]) for hits in range(small + 1)]
+    for p in (0.02, 0.1, 0.5, 0.8, 0.9, 0.95, 0.98):
+        truth = (p + sum(settled)) / cells
+        held = [f.low <= truth <= f.high for f in found]
+        assert stats.binom.pmf(range(small + 1), small, p) @ held >= 0.93, p
+
+
+@pytest.mark.parametrize("sizes", [(10,), (30,), (100,), (300,), (300, 10, 100, 30)])
+@pytest.mark.parametrize(
+    "chances", [[1, 0, 1, 0], [0.98, 0.02, 0.98, 0], [0.5, 1, 1, 0], [0.5, 0.98], [0.98] * 8, [1] * 7 + [0.9]]
+)
+def test_interval_of_a_mean_of_cells_holds_its_level(sizes: tuple[int, ...], chances: list[float]) -> None:
+    counts = [sizes[i % len(sizes)] for i in range(len(chances))]
+    draw, held, truth = np.random.default_rng(2), 0, np.mean(chances)
+    for hits in draw.binomial(counts, chances, (500, len(chances))).tolist():
+        found = mean_of_shares(hits, counts)
+        held += found.low <= truth + 1e-9 and truth - 1e-9 <= found.high
+    assert held >= 460  # 475 expected at least, deviation 5
+
+
+def test_the_mean_of_equal_cells_has_the_interval_of_one_proportion() -> None:
+    """Where no cell is smaller than others nothing is added: four cells of 25 are 100 samples."""
+    found = mean_of_shares([25] * 4, [25] * 4)
+    assert (found.low, found.high) == pytest.approx(proportion_interval(100, 100), abs=2e-3)
 
 
 def test_cells_without_samples_do_not_count() -> None:

@@ -240,7 +240,9 @@ def mean_of_shares(hits: Sequence[int], counts: Sequence[int]) -> Estimate:
     count.
 
     The variances of the cells add up, and the interval is that of a proportion which varies as much as their mean. A
-    cell's own variance is taken with one more sample at the mean of all: one of two samples seldom shows any.
+    cell's own variance is taken with one more sample at the mean of all: one of two samples seldom shows any. That is
+    too little for a small cell at 0 or 100 % among large ones that differ from it. So the interval always holds what
+    the interval of any one cell leaves open, with the other cells where they are.
 
     >>> found = mean_of_shares([9, 1], [10, 2])
     >>> found.value, found.n
@@ -255,7 +257,11 @@ def mean_of_shares(hits: Sequence[int], counts: Sequence[int]) -> Estimate:
     if variance > 0:  # a few small cells may make most of it: Student's t with Satterthwaite's degrees of freedom
         freedom = sum(each) ** 2 / sum(v * v / n for v, (_, n) in zip(each, cells, strict=True))
         variance *= (float(stdtrit(freedom, 0.975)) / Z95) ** 2
-    return Estimate(value, *share_interval(value, variance, even), sum(n for _, n in cells))
+    low, high = share_interval(value, variance, even)
+    own = [(hit / n, *proportion_interval(hit, n)) for hit, n in cells]
+    down, up = (max(share - least for share, least, _ in own), max(most - share for share, _, most in own))
+    low, high = max(0.0, min(low, value - down / len(cells))), min(1.0, max(high, value + up / len(cells)))
+    return Estimate(value, low, high, sum(n for _, n in cells))
 
 
 def lowest(hits: Sequence[int], counts: Sequence[int]) -> Estimate:
