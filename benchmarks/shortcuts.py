@@ -27,7 +27,7 @@ from shortcut_sets import CALIBRATION, LIMIT, NULL, PLANTED, Maker
 
 from holdfast.data import Dataset, load
 from holdfast.data.loaders import make_loader
-from holdfast.data.splits import aligned_groups
+from holdfast.data.splits import bias_alignment
 from holdfast.detect.evaluation import evaluate_scores
 from holdfast.devices import resolve_device
 from holdfast.shortcuts import Shortcuts, find_shortcuts
@@ -99,7 +99,8 @@ def ranked(data: Dataset, **settings: Any) -> dict[str, Any]:
 def judged(found: Shortcuts) -> dict[str, float]:
     """Average precision of every score that the same trainings give."""
     split = found.data.train
-    conflicting = split.groups != aligned_groups(split.labels, split.groups, found.data.num_classes)[split.labels]
+    sides = bias_alignment(split.labels, split.groups, found.data.usual_groups)
+    judged, conflicting = sides["aligned"] | sides["conflicting"], sides["conflicting"]
     ends = torch.stack([s.probabilities for s in found.biased_models]).mean(0)
     scores = {
         "score": found.score,
@@ -109,7 +110,10 @@ def judged(found: Shortcuts) -> dict[str, float]:
     }
     if found.difficulty is not None:
         scores["LfF's weight"] = found.difficulty
-    return {name: evaluate_scores(s, conflicting, resamples=1).ranking["ap"].value for name, s in scores.items()}
+    return {
+        name: evaluate_scores(s[judged], conflicting[judged], resamples=1).ranking["ap"].value
+        for name, s in scores.items()
+    }
 
 
 def chosen(args: argparse.Namespace) -> dict[str, tuple[str, Maker]]:

@@ -178,7 +178,8 @@ def test_cells_of_arrays_read_as_cells_of_tables_do(sources: dict[str, list[str]
     with np.load("t.npz") as archive:
         arrays = dict(archive)
     wards = np.resize([0.0, 1.0, np.nan, 2.5], 60)
-    np.savez("t.npz", **arrays, ward_test=wards, ward_train=wards, bed_test=np.resize([b"x", b" y"], 60))
+    trained = np.resize([0.0, 1.0, np.nan, 1.0], 60)  # every class has a ward of its own
+    np.savez("t.npz", **arrays, ward_test=wards, ward_train=trained, bed_test=np.resize([b"x", b" y"], 60))
     words = ["audit", "python:bright:make", *sources["arrays"], "--device", "cpu", "--workers", "0", "--quiet"]
     assert main([*words, "--checks", "groups", "--group", "ward", "--group", "bed", "--out", "out"]) == 0
     assert [row["group ward"] for row in table(Path("out"))] == ["0", "1", "", "2.5"] * 15

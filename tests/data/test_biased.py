@@ -363,6 +363,8 @@ def test_files_are_painted_as_they_are_read(tmp_path: Path) -> None:
     assert (corner == marks(2)[data.train.groups].bool()).all()
     manifest = make_biased(source, "background", out=tmp_path / "made.npz", conflict=0.25)
     assert manifest.counts["train"]["conflicting"] == 5
+    without = make_biased(source, "background", out=tmp_path / "even.npz", conflict=0.5)  # no usual group to find
+    assert without.counts["train"]["conflicting"] == 10
     assert load(tmp_path / "made.npz").shape == (3, 20, 20)
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from holdfast.data import ArraySplit, FileSplit, Split
-from holdfast.data.splits import Paths, hold_out
+from holdfast.data import ArraySplit, FileSplit, Split, aligned_groups, load
+from holdfast.data.biased import biased_groups
+from holdfast.data.splits import Paths, bias_alignment, hold_out
 from holdfast.printable import printable
 from tests.data.pictures import noise, write
 
@@ -93,3 +94,74 @@ def test_a_million_paths_take_little_more_than_their_letters() -> None:
 def test_printable_leaves_letters_of_any_script_alone() -> None:
     assert printable("Größe 猫.png") == "Größe 猫.png"
     assert printable("\u202egnp.exe").isprintable()
+
+
+def of_cells(cells: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Labels and groups of so many samples of every class (rows) and group (columns)."""
+    counts = torch.tensor(cells)
+    places = torch.arange(counts.numel()).repeat_interleave(counts.flatten())
+    return places // counts.shape[1], places % counts.shape[1]
+
+
+@pytest.mark.parametrize(
+    ("cells", "usual"),
+    [
+        # green animals, orange food; faces are grey or white alike, and flags hardly more often grey
+        ([[129, 11, 0, 0], [11, 129, 0, 0], [0, 0, 70, 70], [0, 0, 76, 64]], [0, 1, -1, -1]),
+        ([[3498, 184], [56, 1057]], [0, 1]),  # Waterbirds
+        ([[71629, 66874], [22880, 1387]], [-1, 0]),  # CelebA: blond people are women, others either
+        ([[95, 5], [95, 5], [5, 95], [5, 95]], [0, 0, 1, 1]),  # two classes may share their usual group
+        ([[80, 20], [80, 20]], [-1, -1]),  # frequent in every class: it says nothing of the class
+        ([[50, 0], [50, 0]], [-1, -1]),
+        ([[5, 0], [0, 5]], [-1, -1]),  # too few to tell
+        ([[5300, 4700], [4700, 5300]], [-1, -1]),  # more than chance, but hardly the usual one
+        ([[70, 30, 0], [0, 70, 30], [0, 0, 0]], [0, 1, -1]),  # nothing is known of a class without samples
+    ],
+)
+def test_a_usual_group_is_clearly_the_most_frequent_and_goes_with_its_class(
+    cells: list[list[int]], usual: list[int]
+) -> None:
+    labels, groups = of_cells(cells)
+    assert aligned_groups(labels, groups, len(cells)).tolist() == usual
+    flipped = len(cells[0]) - 1 - groups
+    assert aligned_groups(labels, flipped, len(cells)).tolist() == [
+        g if g < 0 else len(cells[0]) - 1 - g for g in usual
+    ]
+
+
+def test_the_usual_group_is_the_most_frequent_one_wherever_a_shortcut_was_planted() -> None:
+    for conflict in (0, 0.005, 0.05, 0.1, 0.2, 0.4):
+        train = load("coloured-digits", conflict=conflict).train
+        assert aligned_groups(train.labels, train.groups, 10).tolist() == list(range(10))
+    for conflict in (0.005, 0.01, 0.02, 0.05):
+        labels = torch.arange(50_000) % 10
+        groups = biased_groups(labels, 10, conflict, seed=0, evenly=True)
+        assert aligned_groups(labels, groups, 10).tolist() == list(range(10))
+    none = load("coloured-digits", conflict=0.9).train  # every colour is equally frequent in every class
+    assert aligned_groups(none.labels, none.groups, 10).tolist() == [-1] * 10
+
+
+@pytest.mark.parametrize(("classes", "groups", "n"), [(2, 2, 50), (2, 2, 1000), (10, 2, 100), (10, 10, 100)])
+def test_groups_that_are_drawn_without_regard_to_the_class_are_seldom_usual(classes: int, groups: int, n: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    labels, alarms = torch.arange(classes).repeat_interleave(n), 0
+    for draw in range(100):
+        odds = torch.rand(groups, generator=generator) ** (1 + draw % 3)
+        drawn = torch.multinomial(odds, len(labels), replacement=True, generator=generator)
+        alarms += bool((aligned_groups(labels, drawn, classes) >= 0).any())
+    assert alarms <= 5
+
+
+def test_data_that_declares_what_is_aligned_is_believed() -> None:
+    labels, groups = of_cells([[60, 2], [60, 0], [0, 3], [0, 0]])
+    assert aligned_groups(labels, groups, 4).tolist() == [-1, -1, -1, -1]
+    assert aligned_groups(labels, groups, 4, ("aligned", "conflicting")).tolist() == [0, 0, 0, -1]
+    assert aligned_groups(labels, 1 - groups, 4, ("conflicting", "aligned")).tolist() == [1, 1, 1, -1]
+
+
+def test_samples_of_a_class_without_a_usual_group_are_on_neither_side() -> None:
+    labels, groups = torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, 1])
+    sides = bias_alignment(labels, groups, torch.tensor([0, -1]))
+    assert sides["aligned"].tolist() == [True, False, False, False]
+    assert sides["conflicting"].tolist() == [False, True, False, False]
+    assert bias_alignment(labels, groups, torch.tensor([-1, -1])) == {}

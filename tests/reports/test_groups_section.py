@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -94,6 +95,13 @@ def test_table_of_one_run_names_the_worst_cell() -> None:
     ]  # fmt: skip
     assert texts(table) == [["erm", "66.0", "60.0", "94.0", "25.0", "40.0", "69.0", "25.0"]]
     assert "class cat, group grass" in table.note
+
+
+def test_a_note_says_which_classes_are_bias_aligned_and_bias_conflicting() -> None:
+    evidence = {"note": "Bias-aligned and bias-conflicting samples: 50 of 100, of 1 of 2 classes"}
+    noted = [replace(f, evidence=evidence) if f.name.startswith("bias_") else f for f in found()]
+    (table,) = blocks(made(groups([run(findings=noted)])), Table)
+    assert table.note.count("50 of 100, of 1 of 2 classes.") == 1
 
 
 def test_the_gap_beside_the_worst_cell_is_between_cells() -> None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from holdfast.audits.sample_passes import Rows, SamplePass
 from holdfast.data.loaders import Loader, make_loader
-from holdfast.data.splits import Dataset, Split, aligned_groups, bias_alignment
+from holdfast.data.splits import Dataset, Split, bias_alignment
 from holdfast.errors import HoldfastError, require, require_known
 from holdfast.models.loaded_model import explaining_failures
 from holdfast.rng import derive
@@ -159,11 +159,7 @@ class Subject:
     @cached_property
     def sides(self) -> dict[str, Tensor]:
         """(N,) which test samples are bias-aligned and which bias-conflicting; empty where that is not known."""
-        train = self.data.train
-        if not bool((train.groups >= 0).any()):
-            return {}
-        usual = aligned_groups(train.labels, train.groups, self.data.num_classes)
-        return bias_alignment(self.split.labels, self.split.groups, usual)
+        return bias_alignment(self.split.labels, self.split.groups, self.data.usual_groups)
 
     def with_half_the_batch(self) -> tuple[Subject, Note]:
         """The same with half the batch, and what to say of that; predictions that were computed are kept."""

@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from holdfast import __version__
-from holdfast.data.splits import ArraySplit, Dataset, Painter, Split, WrappedSplit, aligned_groups, all_images
+from holdfast.data.splits import ArraySplit, Dataset, Painter, Split, WrappedSplit, all_images
 from holdfast.errors import require, require_known
 from holdfast.files import replacing, write_atomic
 from holdfast.rng import derive
@@ -249,13 +249,13 @@ def write_set(data: Dataset, out: Path, *, made_from: str, settings: Mapping[str
     require(out.suffix == ".npz", f"out must end in .npz, got {out}")
     content: dict[str, npt.NDArray[Any]] = {}
     counts: dict[str, Any] = {}
-    groups, own = len(data.group_names), aligned_groups(data.train.labels, data.train.groups, data.num_classes)
+    groups = len(data.group_names)
     for part, split in data.splits.items():
         content[f"x_{part}"] = np.ascontiguousarray(all_images(split).permute(0, 2, 3, 1).numpy())
         content[f"y_{part}"] = split.labels.numpy().astype(np.int64)
         content[f"group_{part}"] = split.groups.numpy().astype(np.int64)
         cells = torch.bincount(split.labels * groups + split.groups, minlength=data.num_classes * groups)
-        conflicting = int((split.groups != own[split.labels]).sum())
+        conflicting = int((split.groups != split.labels).sum())  # the group of a class has its number
         table = cells.view(-1, groups).tolist()
         counts[part] = {"samples": len(split), "conflicting": conflicting, "by_class_and_group": table}
     manifest = Manifest(

@@ -19,6 +19,7 @@ from holdfast.data.images import Given, Unreadable, peek, read_image, to_images,
 from holdfast.data.shard_files import Member, Members
 from holdfast.errors import HoldfastError, require
 from holdfast.files import status
+from holdfast.metrics.intervals import exact_bounds
 from holdfast.printable import printable
 from holdfast.rng import evenly
 from holdfast.types import Note
@@ -27,6 +28,10 @@ SAMPLED_FILES = 2048
 """Enough decoded images for three digits of the mean; all arrays in memory are used whole."""
 MOST_BYTES: Final = 2**30
 """Files of more than this in all are hashed by names and sizes; reading them would take too long."""
+DECLARED: Final = ("aligned", "conflicting")
+"""Groups of these names say of every sample whether it follows the spurious correlation, as those of BAR do."""
+LEAST_LEAD: Final = 1.25
+"""The usual group of a class has at least so many times the training samples of the next one."""
 Painter = Callable[[Tensor, Tensor], Tensor]
 """Images uint8 (B, C, H, W) and their groups (B,) to painted images uint8 (B, C', H, W)."""
 
@@ -256,6 +261,11 @@ class Dataset:
         return len(self.classes)
 
     @property
+    def usual_groups(self) -> Tensor:
+        """(K,) the usual group of each class in training; -1 where it has none (:func:`aligned_groups`)."""
+        return aligned_groups(self.train.labels, self.train.groups, self.num_classes, self.group_names)
+
+    @property
     def splits(self) -> dict[str, Split]:
         """The labelled splits that there are, by name."""
         parts = {"train": self.train, "val": self.val, "test": self.test}
@@ -267,28 +277,50 @@ def all_images(split: Split) -> Tensor:
     return split.images if isinstance(split, ArraySplit) else split.read(torch.arange(len(split)))
 
 
-def aligned_groups(labels: Tensor, groups: Tensor, num_classes: int) -> Tensor:
-    """(K,) the group that most training samples of each class belong to: the shortcut. -1 where unknown.
+def aligned_groups(labels: Tensor, groups: Tensor, num_classes: int, names: Sequence[str] = ()) -> Tensor:
+    """(K,) the usual group of each class in training, which is its shortcut; -1 where a class has none.
 
-    >>> aligned_groups(torch.tensor([0, 0, 0, 1]), torch.tensor([2, 2, 0, 1]), 3)
-    tensor([ 2,  1, -1])
+    That is its most frequent group, if it clearly is (1.25 times as many samples as the next one, and the exact 95 %
+    interval of its share of both is above one half) and if it goes with the class (its share is higher than in the
+    other classes together: exact intervals, at a level at which those of all cells hold, do not overlap). Without the
+    first, the choice between a class's groups is chance; without the second, the group says nothing of the class.
+
+    names: of the groups. Where they are "aligned" and "conflicting" the data says itself which samples are aligned.
+
+    >>> labels = torch.tensor([0] * 50 + [1] * 50 + [2] * 50)
+    >>> groups = torch.tensor([0] * 46 + [1] * 4 + [1] * 47 + [0] * 3 + [0, 1] * 25)
+    >>> aligned_groups(labels, groups, 3)
+    tensor([ 0,  1, -1])
     """
-    majority = torch.full((num_classes,), -1, dtype=torch.int64)
-    for label in range(num_classes):
-        own = groups[(labels == label) & (groups >= 0)]
-        if len(own):
-            majority[label] = torch.bincount(own).argmax()
-    return majority
+    usual, known = torch.full((num_classes,), -1, dtype=torch.int64), groups >= 0
+    if not bool(known.any()):
+        return usual
+    width = int(groups.max()) + 1
+    cells = torch.bincount(labels[known] * width + groups[known], minlength=num_classes * width).view(-1, width)
+    if set(names) == set(DECLARED):
+        return usual.masked_fill(cells.sum(1) > 0, list(names).index(DECLARED[0]))
+    by_group, total, tail = cells.sum(0).tolist(), int(cells.sum()), 0.025 / cells.numel()
+    for label, row in enumerate(cells.tolist()):
+        (most, group), (next_most, _) = sorted([*((n, g) for g, n in enumerate(row)), (0, -1)], reverse=True)[:2]
+        if most < LEAST_LEAD * next_most or exact_bounds(most, most + next_most)[0] <= 0.5:
+            continue
+        inside, outside = (most, sum(row)), (by_group[group] - most, total - sum(row))
+        if exact_bounds(*inside, tail)[0] > exact_bounds(*outside, tail)[1]:
+            usual[label] = group
+    return usual
 
 
 def bias_alignment(labels: Tensor, groups: Tensor, usual: Tensor) -> dict[str, Tensor]:
-    """(N,) which samples are bias-aligned and which bias-conflicting; those of an unknown group are neither.
+    """(N,) which samples are bias-aligned and which bias-conflicting. Those of an unknown group and those of a class
+    without a usual one are neither. Empty where no class has a usual group.
 
     usual: (K,) the usual group of each class in training, as :func:`aligned_groups` finds it.
 
     >>> bias_alignment(torch.tensor([0, 0, 0]), torch.tensor([2, 1, -1]), torch.tensor([2]))
     {'aligned': tensor([ True, False, False]), 'conflicting': tensor([False,  True, False])}
     """
+    if not bool((usual >= 0).any()):
+        return {}
     own = usual[labels]
     known = (groups >= 0) & (own >= 0)
     return {"aligned": known & (groups == own), "conflicting": known & (groups != own)}

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from holdfast.data import Dataset
-from holdfast.data.splits import aligned_groups, bias_alignment
+from holdfast.data.splits import bias_alignment
 from holdfast.detect.evaluation import evaluate_scores
 from holdfast.detect.features import ClassifierExtractor, extract
 from holdfast.errors import require
@@ -106,12 +106,12 @@ def rank(
     prediction = torch.stack([m.probabilities for m in models]).mean(0).argmax(1)
     labels, groups = data.train.labels, data.train.groups
     precision, base_rate = None, None
-    known = groups >= 0
-    conflicting = bias_alignment(labels, groups, aligned_groups(labels, groups, data.num_classes))["conflicting"]
-    if bool(conflicting.any()) and not bool(conflicting[known].all()):
+    sides = bias_alignment(labels, groups, data.usual_groups)
+    if sides and all(bool(side.any()) for side in sides.values()):
+        judged, conflicting = sides["aligned"] | sides["conflicting"], sides["conflicting"]
         drawn = derive(seed, "shortcuts/precision")
-        precision = evaluate_scores(score[known], conflicting[known], resamples=resamples, seed=drawn).ranking["ap"]
-        base_rate = float(conflicting[known].double().mean())
+        precision = evaluate_scores(score[judged], conflicting[judged], resamples=resamples, seed=drawn).ranking["ap"]
+        base_rate = float(conflicting[judged].double().mean())
     return Shortcuts(
         data=data,
         settings=settings,

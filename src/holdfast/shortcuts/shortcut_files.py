@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from holdfast.audits.checks.saliency.saliency_maps import looks
 from holdfast.data.images import png
-from holdfast.data.splits import aligned_groups, bias_alignment
+from holdfast.data.splits import bias_alignment
 from holdfast.data.tables import growing_table
 from holdfast.reports import write_findings
 from holdfast.reports.html import write_shortcuts_page
@@ -36,7 +36,7 @@ COLUMNS = (
 
 def findings_of(found: Shortcuts, models: dict[str, nn.Module]) -> tuple[Finding, ...]:
     """The test, the precision of the ranking, the clusters, examples of both ends. models: whose saliency to show."""
-    data, n, loop = found.data, len(found.score), found.settings.loop
+    n, loop = len(found.score), found.settings.loop
     trained = found.difficulty is not None
     settings = {
         "model": found.settings.model.name,
@@ -55,7 +55,7 @@ def findings_of(found: Shortcuts, models: dict[str, nn.Module]) -> tuple[Finding
         evidence |= {"alarm": test.alarm, "level": LEVEL, **counts, **more}
     made = [Finding(CHECK, "shortcut_p", p, tested, settings=settings, evidence=evidence)]
     if found.precision is not None and found.base_rate is not None:
-        known = int((data.train.groups >= 0).sum())
+        known = found.precision.n
         ap, lift = found.precision, {"lift": found.precision.value / found.base_rate}
         made.append(Finding(CHECK, "average_precision", ap.value, known, ap.low, ap.high, {}, settings, lift))
         made.append(Finding(CHECK, "base_rate", found.base_rate, known, settings=settings))
@@ -80,7 +80,7 @@ def _histogram(found: Shortcuts) -> dict[str, list[int]]:
     at = (found.score * BINS).long().clamp(max=BINS - 1)
     parts = {"all": torch.ones_like(labels, dtype=torch.bool)}
     if found.precision is not None:
-        parts = bias_alignment(labels, groups, aligned_groups(labels, groups, found.data.num_classes))
+        parts = bias_alignment(labels, groups, found.data.usual_groups)
     return {name: torch.bincount(at[chosen], minlength=BINS).tolist() for name, chosen in parts.items()}
 
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from holdfast.ascents import ascent_of
 from holdfast.augment.basic import Augment
 from holdfast.data.loaders import Loader, choose_reading, make_loader
-from holdfast.data.splits import Dataset, Split, aligned_groups, channel_statistics
+from holdfast.data.splits import Dataset, Split, channel_statistics
 from holdfast.devices import kernels, memory_format, own_stream
 from holdfast.errors import Interrupted, require
 from holdfast.methods import Stage, State, method_of
@@ -259,8 +259,8 @@ class Trainer:
 
     @cached_property
     def usual_groups(self) -> Tensor:
-        """(K,) the group that most training samples of each class belong to; -1 where groups are unknown."""
-        return aligned_groups(self.data.train.labels, self.data.train.groups, self.data.num_classes)
+        """(K,) the usual group of each class in training; -1 where it has none. Kept, as every epoch needs it."""
+        return self.data.usual_groups
 
     def _evaluate(self, *, select: bool) -> dict[str, float]:
         """Loss and accuracy on the validation set, or the test set where there is none, and the accuracy of its

@@ -47,7 +47,7 @@ class Predictions:
 
     def by_bias(self, usual: Tensor) -> dict[str, float]:
         """Accuracy of bias-aligned and of bias-conflicting samples, where there are some. usual: (K,) the usual group
-        of each class in training; -1 where unknown."""
+        of each class in training; -1 where it has none."""
         parts = bias_alignment(self.labels, self.groups, usual.to(self.labels.device))
         own = {f"bias_{kind}": self.correct[which].double() for kind, which in parts.items()}
         return {kind: float(correct.mean()) for kind, correct in own.items() if len(correct)}

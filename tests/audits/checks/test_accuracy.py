@@ -110,7 +110,7 @@ def test_both_sides_of_the_shortcut_and_their_harmonic_mean_have_intervals() -> 
     prediction = torch.where(groups == labels, labels, 1 - labels)
     prediction[:20] = labels[:20]  # all aligned ones are right, and ten of the fifty others
     logits = one_hot(prediction, 2)
-    train = split(torch.tensor([0, 0, 1, 1]), torch.tensor([0, 0, 1, 1]))
+    train = split(torch.tensor([0, 1]).repeat(20), torch.tensor([0, 1]).repeat(20))
     findings = groups_check(told(logits, split(labels, groups), train=train, group_names=("red", "blue")))
     assert get(findings, "bias_aligned_accuracy").value == 1.0
     assert get(findings, "bias_conflicting_accuracy").value == pytest.approx(0.2)
@@ -126,7 +126,7 @@ def test_samples_of_unknown_group_are_on_neither_side_of_the_shortcut() -> None:
     """Nor are those of a class whose groups training does not know."""
     labels = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2])
     groups = torch.tensor([0, 1, -1, 1, 0, -1, -1, 0])
-    train = split(torch.tensor([0, 0, 1, 1, 2]), torch.tensor([0, 0, 1, 1, -1]))
+    train = split(torch.tensor([0, 1, 2]).repeat(20), torch.tensor([0, 1, -1]).repeat(20))
     findings = groups_check(told(one_hot(labels, 3), split(labels, groups), train=train, group_names=("red", "blue")))
     assert [get(findings, f"bias_{side}_accuracy").n for side in ("aligned", "conflicting")] == [2, 2]
     assert get(findings, "average_accuracy").n == 8

@@ -29,7 +29,9 @@ def subject(**changes: Tensor) -> Subject:
         right += [i < hits for i in range(n)]
     y, g = torch.tensor(labels), torch.tensor(ids)
     prediction = torch.where(torch.tensor(right), y, 1 - y)
-    train = split(torch.tensor([0, 0, 0, 1, 1]), changes.get("train", torch.tensor([0, 0, 1, 1, 1])))
+    trained = changes.get("train", torch.tensor([0, 0, 1, 1, 1]).repeat_interleave(30))
+    taught = changes.get("train_labels", torch.tensor([0, 0, 0, 1, 1]).repeat_interleave(30))
+    train = split(taught, trained)
     test = split(y, changes.get("groups", g))
     return told(one_hot(prediction, 2), test, train=train, group_names=("land", "sea", "air"))
 
@@ -95,16 +97,46 @@ def test_unknown_groups_are_in_the_average_only() -> None:
 
 
 def test_a_side_without_samples_has_no_gap() -> None:
-    found = groups(subject(train=torch.tensor([2, 2, 2, 2, 2])))
+    found = groups(subject(train=torch.tensor([2, 2, 2, 3, 3]).repeat_interleave(30)))
     assert get(found, "bias_aligned_accuracy").n == 0
+    assert get(found, "bias_conflicting_accuracy").n == 100
     for name in ("bias_gap", "harmonic_mean"):
         nothing = get(found, name)
         assert (nothing.value, nothing.n) == (None, 0)
 
 
 def test_training_without_groups_knows_no_shortcut() -> None:
-    found = groups(subject(train=torch.full((5,), -1)))
+    found = groups(subject(train=torch.full((150,), -1)))
     assert not [f for f in found if f.name.startswith("bias_") or f.name == "harmonic_mean"]
+    assert value(get(found, "worst_group_accuracy")) == 0.25
+
+
+def test_a_class_without_a_usual_group_is_on_neither_side_and_a_note_says_so() -> None:
+    found = groups(subject(train=torch.tensor([0, 0, 0, 0, 1]).repeat_interleave(30)))  # class 1: half land, half sea
+    aligned, conflicting = (get(found, f"bias_{side}_accuracy") for side in ("aligned", "conflicting"))
+    assert (value(aligned), aligned.n) == (0.9, 40)
+    assert (value(conflicting), conflicting.n) == (0.4, 10)
+    for name in ("bias_aligned_accuracy", "bias_conflicting_accuracy", "harmonic_mean", "bias_gap"):
+        evidence = get(found, name).evidence
+        assert evidence["without_usual_group"] == ["c1"]
+        assert "50 of 100, of the 1 of 2 classes that have a usual group" in evidence["note"]
+    assert "note" not in get(groups(subject()), "bias_conflicting_accuracy").evidence
+
+
+@pytest.mark.parametrize(
+    "trained",
+    [[0, 1, 0, 1], [0, 0, 1, 0, 0, 1], [2, 2]],
+    ids=["evenly", "the same in both classes", "one group"],
+)
+def test_without_a_correlation_in_training_nothing_is_aligned_or_conflicting(trained: list[int]) -> None:
+    taught = torch.tensor([0, 1]).repeat_interleave(15 * len(trained))
+    whose = subject(train=torch.tensor(trained).repeat_interleave(30), train_labels=taught)
+    found = groups(whose)
+    for name in ("bias_aligned_accuracy", "bias_conflicting_accuracy", "harmonic_mean", "bias_gap"):
+        nothing = get(found, name)
+        assert (nothing.value, nothing.n) == (None, 0)
+        assert "no class has a usual group in training" in nothing.evidence["reason"]
+    assert whose.sides == {}
     assert value(get(found, "worst_group_accuracy")) == 0.25
 
 

@@ -44,6 +44,7 @@ def test_the_published_set_is_aligned_in_training_and_conflicting_in_test(root: 
     assert data.train.groups.unique().tolist() == [0]
     assert data.test is not None
     assert data.test.groups.unique().tolist() == [1]
+    assert set(data.usual_groups.tolist()) == {0}  # the set says which images are aligned
     assert isinstance(data.train, FileSplit)
     for path, label in zip(data.train.paths, data.train.labels.tolist(), strict=True):
         assert path.name.startswith(ACTIONS[label])

@@ -40,8 +40,8 @@ def groups(given: Sequence[Arm]) -> Section | None:
         "A cell is one group of one class. Worst-group accuracy is that of the lowest cell, group-balanced "
         "accuracy the mean over all cells. The lowest of many small cells is partly bad luck: its interval "
         "allows for that, the value does not. Bias-aligned samples belong to the usual group of their class in "
-        "training; bias-conflicting ones do not. In the maps a stronger colour is worse, and an empty cell has "
-        "no samples."
+        "training; bias-conflicting ones do not; those of a class without a usual group are neither. In the maps "
+        "a stronger colour is worse, and an empty cell has no samples."
     )
     blocks = (_table(measured), Side((*_bars(measured), *_maps(measured))), all_numbers(measured, CHECK))
     return Section(CHECK, "Groups", lead, blocks)
@@ -77,8 +77,14 @@ def _table(measured: Sequence[Arm]) -> Table:
     columns = Column.texts("method") + Column.numbers(*titles)
     balanced = "Group-balanced accuracy leaves empty cells out: it is what an unbiased test set would show."
     worst = (f"Worst cell of {arm.label}: {cell}." for arm in measured if (cell := _worst(arm)))
-    notes = " ".join(filter(None, [over_seeds(measured), balanced, *worst]))
+    notes = " ".join(filter(None, [over_seeds(measured), balanced, *_taking_part(measured), *worst]))
     return Table("Accuracy by group", columns, tuple((row[0], *(row[i + 1] for i in kept)) for row in rows), notes)
+
+
+def _taking_part(measured: Sequence[Arm]) -> list[str]:
+    """Which samples are bias-aligned or bias-conflicting, where those of some classes are neither; each note once."""
+    findings = (f for arm in measured for key, fs in arm.found.items() if key.check == CHECK for f in fs)
+    return list(dict.fromkeys(f"{f.evidence['note']}." for f in findings if "note" in f.evidence))
 
 
 def _bars(measured: Sequence[Arm]) -> Iterator[Chart]:

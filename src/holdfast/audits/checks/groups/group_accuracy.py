@@ -26,14 +26,19 @@ be taken for that part."""
 MOST_CELLS = 500
 """Beyond so many cells they are evidence of the worst one, and no findings of their own."""
 NO_GROUPS = "the test samples have no groups; give the data a group column"
+BY_BIAS = ("bias_aligned_accuracy", "bias_conflicting_accuracy", "harmonic_mean", "bias_gap")
+NO_USUAL_GROUP = (
+    "no class has a usual group in training, one that is clearly its most frequent and more frequent than in the other "
+    "classes, so no sample goes with or against a shortcut; groups named aligned and conflicting are taken as given"
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Groups:
     """One way to part the test samples.
 
-    ids: (N,) int64 group of every test sample, -1 where it is not known. names: by id. usual: (K,) the group that most
-    training samples of a class are in, -1 where unknown; None where the training groups are not known.
+    ids: (N,) int64 group of every test sample, -1 where it is not known. names: by id. usual: (K,) the usual group
+    of each class in training, -1 where it has none; None where the training groups are not known.
     """
 
     name: str
@@ -89,7 +94,7 @@ def by_column(subject: Subject, column: Groups) -> list[Finding]:
     seen, classes = subject.predictions, subject.data.classes
     correct, key = seen.correct, column.name
     hits, counts = tabulate(correct, seen.labels, column.ids, len(classes), len(column.names))
-    found = sides(correct, seen.labels, column)
+    found = sides(correct, seen.labels, column, classes)
     for group, name in enumerate(column.names):
         found.append(accuracy(correct[column.ids == group], {key: name}, check="groups", name="group_accuracy"))
     marginal = hits.sum(0).tolist(), counts.sum(0).tolist()
@@ -114,18 +119,41 @@ def drop(correct: Tensor, worst: Finding) -> Finding:
     return _finding("worst_group_drop", below)
 
 
-def sides(correct: Tensor, labels: Tensor, column: Groups) -> list[Finding]:
+def sides(correct: Tensor, labels: Tensor, column: Groups, classes: Sequence[str]) -> list[Finding]:
     """Bias-aligned and bias-conflicting accuracy, their gap and harmonic mean."""
+    if column.usual is None:
+        return []
     halves = column.sides(labels)
     if not halves:
-        return []
-    made = [accuracy(correct[half], {}, check="groups", name=f"bias_{name}_accuracy") for name, half in halves.items()]
+        return [Finding("groups", name, None, 0, evidence={"reason": NO_USUAL_GROUP}) for name in BY_BIAS]
+    which = taking_part(labels, column, classes)
+    made = [
+        accuracy(correct[half], {}, check="groups", name=f"bias_{name}_accuracy", evidence=which)
+        for name, half in halves.items()
+    ]
     if any(f.n == 0 for f in made):
         return [*made, *(Finding("groups", name, None, 0) for name in ("harmonic_mean", "bias_gap"))]
     mean = metrics.combined(metrics.harmonic_mean, [estimate(f) for f in made])  # high only where both are
     gap = metrics.combined(lambda p: p[0] - p[1], [proportion(correct[half]) for half in halves.values()])
     low, high = max(0.0, mean.low), min(1.0, mean.high)
-    return [*made, Finding("groups", "harmonic_mean", mean.value, mean.n, low, high), _finding("bias_gap", gap)]
+    both = Finding("groups", "harmonic_mean", mean.value, mean.n, low, high, evidence=which)
+    return [*made, both, _finding("bias_gap", gap, which)]
+
+
+def taking_part(labels: Tensor, column: Groups, classes: Sequence[str]) -> dict[str, Any]:
+    """Which classes bias-aligned and bias-conflicting samples are of, where some have no usual group; else nothing."""
+    assert column.usual is not None
+    known = column.ids >= 0
+    there = torch.bincount(labels[known], minlength=len(classes)) > 0
+    without = (there & (column.usual < 0)).nonzero().flatten().tolist()
+    if not without:
+        return {}
+    n = int((known & (column.usual[labels] >= 0)).sum())
+    note = (
+        f"Bias-aligned and bias-conflicting samples: {n:,} of {int(known.sum()):,}, of the "
+        f"{int(there.sum()) - len(without):,} of {int(there.sum()):,} classes that have a usual group in training"
+    )
+    return {"note": note, "without_usual_group": [classes[k] for k in without]}
 
 
 def cells(
@@ -180,7 +208,7 @@ def columns_of(subject: Subject) -> list[Groups]:
             continue
         names = (*column.names, *(str(i) for i in range(len(column.names), int(ids.max()) + 1)))
         if train is not None and bool((train >= 0).any()):
-            usual = aligned_groups(data.train.labels, train.cpu(), data.num_classes)
+            usual = aligned_groups(data.train.labels, train.cpu(), data.num_classes, column.names)
         made.append(Groups(name, ids, names, usual))
     has_own = OWN not in subject.columns and bool(made) and made[-1].name == OWN
     same = has_own and any(column.words() == made[-1].words() for column in made[:-1])
