@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.parts import METHODS
-from holdfast.reports.arms import ALIGNED, AVERAGE, CONFLICTING, HARMONIC, Arm, share
+from holdfast.reports.arms import ALIGNED, AVERAGE, CONFLICTING, Arm, share
 from holdfast.reports.blocks import Gallery
 from holdfast.reports.next_steps import Step, next_steps
 from holdfast.reports.overview import states
@@ -306,7 +306,7 @@ def over_seeds(groups: Sequence[Arm]) -> str:
         return ""
     if (aligned.mean or 0.0) <= (conflicting.mean or 0.0):
         return ""
-    best, key = best_arm(others)
+    best, _ = best_arm(others)
     gap = against(best, baseline, CONFLICTING)
     own = best.measured(CONFLICTING)
     if gap is None or own is None:
@@ -318,8 +318,7 @@ def over_seeds(groups: Sequence[Arm]) -> str:
     if (turned := turned_upside_down(best)) is not None:
         return text + turned.text
     text += f"On these, {best.label}"
-    rule = " by the harmonic mean of both" if key == HARMONIC else ""
-    text += f", the best of {len(others)} others{rule}," if len(others) > 1 else ""
+    text += f", the best of {len(others)} others," if len(others) > 1 else ""
     seeds = f"over {gap.n} seeds" if gap.n > 1 else "one seed"
     clear = gap.low > 0 if gap.low is not None else own.differs(conflicting) and gap.value > 0
     text += f" {'reaches' if clear else 'has'} {share(own)} % ({_points(gap)}{seeds})"
@@ -328,7 +327,7 @@ def over_seeds(groups: Sequence[Arm]) -> str:
     there, cost = best.measured(ALIGNED), against(best, baseline, ALIGNED)
     if there is None or cost is None or cost.value > -LARGE_LOSS:
         return text
-    return f"{text}. On bias-aligned samples it has {share(there)} % ({_points(cost)}{seeds})"
+    return f"{text}, and has {share(there)} % on bias-aligned ones"
 
 
 def _needs_groups(arm: Arm) -> bool:
