@@ -24,7 +24,7 @@ def test_a_folder_of_its_own_is_taken_whatever_else_is_there(tmp_path: Path) -> 
         refuse_foreign(tmp_path, ("run.yaml", "*/run.yaml"))
     (tmp_path / "cell").mkdir()
     (tmp_path / "cell" / "run.yaml").write_text("")
-    refuse_foreign(tmp_path, ("run.yaml", "*/run.yaml"), data=tmp_path)
+    refuse_foreign(tmp_path, ("run.yaml", "*/run.yaml"), data=tmp_path / "elsewhere")
 
 
 def test_results_in_the_data_are_refused_unless_its_splits_have_folders(tmp_path: Path) -> None:
@@ -34,6 +34,10 @@ def test_results_in_the_data_are_refused_unless_its_splits_have_folders(tmp_path
     for out in (data, link):
         with pytest.raises(HoldfastError, match="is the folder of the data, where results would be taken for classes"):
             refuse_foreign(out, (), data=str(data))
+    (data / "export").mkdir()  # a class; a run has a folder of that name
+    with pytest.raises(HoldfastError, match="is the folder of the data"):
+        refuse_foreign(data, ("export", "run.yaml"), data=data)
+    (data / "export").rmdir()
     for out in (data / "new", link / "runs" / "new"):
         with pytest.raises(HoldfastError, match="lies in the folder of the data"):
             refuse_foreign(out, (), data=data)

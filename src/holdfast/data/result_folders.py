@@ -20,15 +20,16 @@ LOGS: Final = frozenset({".log", ".txt", ".out", ".err"})
 def refuse_foreign(out: str | Path, own: Iterable[str], *, data: object = None) -> None:
     """Refuse a folder for results that holds other files, and one in the data, where it would be taken for a class.
 
-    own: patterns of what the command itself writes; a folder that has one of them is its own. Hidden files and logs may
-    be there. data: what the results are of; only the path of a folder matters.
+    own: patterns of what the command itself writes; a folder that has one of them is its own, but never one in the
+    data, where a class may be called so. Hidden files and logs may be there. data: what the results are of; only the
+    path of a folder matters.
     """
     folder = Path(out)
     with reading():
-        if any(True for pattern in own for _ in folder.glob(pattern)):
-            return
         if isinstance(data, str | Path) and os.path.isdir(at_home(data)):
             _refuse_inside(folder, at_home(data))
+        if any(True for pattern in own for _ in folder.glob(pattern)):
+            return
         entries = [*folder.iterdir()] if folder.is_dir() else []
         foreign = sorted(p.name for p in entries if p.name[0] != "." and (p.is_dir() or p.suffix not in LOGS))
     shown = printable(", ".join(foreign[:3])) + (", ..." if foreign[3:] else "")
