@@ -124,7 +124,6 @@ def test_the_findings_and_the_page(found: tuple[Shortcuts, Path]) -> None:
     assert "http" not in text.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
 
 
-@pytest.mark.slow
 def test_clusters_that_contradict_their_labels_come_first_and_the_axis_has_a_name(tmp_path: Path) -> None:
     """The largest one is seen as the class that it is of; the next is seen as several others."""
     shares = {"own class": (("a", 1.0), ("a", 0.9), 40), "several": (("b", 1.0), ("c", 0.6), 30),
@@ -143,6 +142,7 @@ def test_clusters_that_contradict_their_labels_come_first_and_the_axis_has_a_nam
     assert ">samples, %</text>" in (tmp_path / "page.html").read_text()
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_files(found: tuple[Shortcuts, Path], tmp_path: Path) -> None:
     _, out = found
     find_shortcuts(shortcut_data(), out=tmp_path, **(QUICK | {"seeds": 2}))  # type: ignore[arg-type]
