@@ -98,8 +98,10 @@ def unknown(kind: str, name: object, known: Iterable[str], *, listed_by: str = "
     "unknown method 'zzz'; known: erm, lff"
     >>> str(unknown("setting", "learning_rate", ["epochs", "lr", "rate"]))
     "unknown setting 'learning_rate'; did you mean 'lr'?"
+    >>> str(unknown("corruption", "blurr", ["blur", "fog", "blur"]))
+    "unknown corruption 'blurr'; did you mean 'blur'?"
     """
-    names = list(known)
+    names = list(dict.fromkeys(known))  # parts of two scales may share a name
     shown = [*map(printable, names)]  # they may come from a file
     close = close_names(name, names) if isinstance(name, str) else []
     if close:
